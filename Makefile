@@ -1,0 +1,86 @@
+# Everything a contributor runs. `make help` lists it; `make test` is what the CI runs.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+GO_MINIMUM := 1.26
+STATICCHECK_VERSION := v0.8.2
+FUZZTIME ?= 30s
+BENCH ?=
+# The system's Python: the one apt's python3-torch belongs to, whatever else is on PATH.
+PYTHON ?= /usr/bin/python3
+
+TOOLS := $(CURDIR)/.cache/bin
+# Tests look for the servers they start on PATH.
+export PATH := $(TOOLS):$(PATH)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help
+help: ## List these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | \
+		awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+.PHONY: go-present
+go-present:
+	@scripts/require-go.sh $(GO_MINIMUM)
+
+.PHONY: build
+build: go-present ## Build bin/belady, one static binary
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
+		-o bin/belady ./cmd/belady
+
+.PHONY: demo
+demo: build ## Cache a small dataset and read it as a training job would
+	@scripts/demo.sh
+
+.PHONY: test
+test: build race ## Install what tests need, build, vet, run every Go test with -race, then pytest
+	@if [ -d python/tests ]; then \
+		BELADY_BIN=$(CURDIR)/bin/belady PYTHONPATH=$(CURDIR)/python \
+			$(PYTHON) -m pytest -q python/tests; \
+	else \
+		echo "pytest: there is no python/tests in this tree, so no Python test ran"; \
+	fi
+
+.PHONY: race
+race: tools ## Run go vet and every Go test with the race detector
+	go vet ./...
+	@command -v gcc >/dev/null || \
+		{ echo "make: the race detector needs gcc: apt-get install gcc" >&2; exit 1; }
+	CGO_ENABLED=1 go test -race -json ./... | $(PYTHON) scripts/test-summary.py
+
+.PHONY: check
+check: go-present $(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ## Format, vet, lint, laws, modules
+	@unformatted=$$(find . -path ./.cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \
+		[ -z "$$unformatted" ] || \
+		{ printf 'gofmt would change, run gofmt -w:\n%s\n' "$$unformatted" >&2; exit 1; }
+	go vet ./...
+	$(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ./...
+	go test ./internal/archtest
+	go mod verify
+	go mod tidy -diff
+
+.PHONY: bench
+bench: build ## Run the benchmarks (BENCH=name for one)
+	@bench/run $(BENCH)
+
+.PHONY: fuzz
+fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: tools
+tools: go-present ## Install what the tests need: an S3 server, PyTorch, pytest
+	@scripts/install-versitygw.sh
+	@PYTHON=$(PYTHON) scripts/install-torch.sh
+
+$(TOOLS)/staticcheck-$(STATICCHECK_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+	mv $(TOOLS)/staticcheck $@
+
+.PHONY: clean
+clean: ## Remove what was built; downloaded tools in .cache stay
+	rm -rf bin bench/out

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Make $PYTHON able to import torch and pytest; does nothing when it already can.
+#
+# The tests compare Belady's orders with a real PyTorch, so a missing one is an error, not a skip.
+set -euo pipefail
+python=${PYTHON:-/usr/bin/python3}
+
+can_import() { "$python" -c 'import torch, pytest' 2>/dev/null; }
+
+can_import && exit 0
+give_up() {
+	echo "The tests need PyTorch and pytest for $python, and $1:" \
+		"install python3-torch and python3-pytest, or set PYTHON to one that has both." >&2
+	exit 1
+}
+command -v apt-get >/dev/null || give_up "there is no apt-get to install them with"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+	sudo -n true 2>/dev/null || give_up "this user may not install packages"
+	as_root=(sudo -n)
+fi
+echo "Installing python3-torch and python3-pytest for the tests"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq || give_up "apt-get update failed"
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends python3-torch python3-pytest \
+	>/dev/null || give_up "apt-get install failed"
+can_import || give_up "the packages were installed but cannot be imported"
