@@ -1,0 +1,140 @@
+package order
+
+import (
+	"fmt"
+
+	"belady/internal/core/sample"
+)
+
+// permuted is an epoch's permutation P, kept for the ranks that ask for the same epoch next.
+type permuted struct {
+	spec  Spec
+	fill  filler
+	perm  []sample.ID
+	epoch int
+}
+
+func makePermuted(s Spec) (permuted, error) {
+	fill, err := makeFiller(s)
+	return permuted{spec: s, fill: fill, epoch: -1}, err
+}
+
+func (p *permuted) permutation(epoch int) []sample.ID {
+	if p.epoch != epoch {
+		p.perm = resize(p.perm, p.spec.Length())
+		p.fill(epoch, p.perm)
+		p.epoch = epoch
+	}
+	return p.perm
+}
+
+func (p *permuted) checkFrom(from int64) error {
+	if from < 0 || from > int64(p.spec.Length()) {
+		return fmt.Errorf("order %s: position %d is not in an epoch of %d entries",
+			p.spec.Kind, from, p.spec.Length())
+	}
+	return nil
+}
+
+// rest gives rank the whole of P from c on: what a world of one reads. No copy of P is kept.
+func (p *permuted) rest(epoch, c, batch int, dst []sample.ID) Epoch {
+	n := p.spec.Length()
+	dst = resize(dst, n)
+	p.fill(epoch, dst)
+	take := n - c
+	if p.spec.DropLast {
+		take -= take % batch
+	}
+	copy(dst, dst[c:c+take])
+	return Epoch{IDs: dst[:take], Batch: batch}
+}
+
+// strided deals P as DistributedSampler does: entry i to rank i mod W.
+type strided struct{ permuted }
+
+func makeStrided(s Spec) (Order, error) {
+	p, err := makePermuted(s)
+	return &strided{p}, err
+}
+
+func (o *strided) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, error) {
+	s := &o.spec
+	if err := checkPlace(s, epoch, rank); err != nil {
+		return Epoch{}, err
+	}
+	if err := o.checkFrom(from); err != nil {
+		return Epoch{}, err
+	}
+	n, c, world := s.Length(), int(from), s.Ranks()
+	if world == 1 {
+		return o.rest(epoch, c, s.Batch, dst), nil
+	}
+	take := (n - c) / world
+	if !s.SamplerDropLast && (n-c)%world != 0 {
+		take++
+	}
+	if s.DropLast {
+		take -= take % s.Batch
+	}
+	perm := o.permutation(epoch)
+	dst = resize(dst, take)
+	at := c + rank
+	for i := range dst {
+		if at < n {
+			dst[i] = perm[at]
+		} else {
+			dst[i] = perm[at%n]
+		}
+		at += world
+	}
+	return Epoch{IDs: dst, Batch: s.Batch}, nil
+}
+
+// dealt deals P as Accelerate's BatchSamplerShard does: b entries to each rank in turn, where b
+// is the batch size, or with split_batches the batch size over W. Both of its modes, and its
+// looping back to the epoch's first samples, come down to that.
+type dealt struct{ permuted }
+
+func makeDealt(s Spec) (Order, error) {
+	p, err := makePermuted(s)
+	return &dealt{p}, err
+}
+
+func (o *dealt) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, error) {
+	s := &o.spec
+	if err := checkPlace(s, epoch, rank); err != nil {
+		return Epoch{}, err
+	}
+	if err := o.checkFrom(from); err != nil {
+		return Epoch{}, err
+	}
+	n, c, world := s.Length(), int(from), s.Ranks()
+	if world == 1 {
+		// Accelerate leaves the loader of a single process alone: nothing is padded.
+		return o.rest(epoch, c, s.Batch, dst), nil
+	}
+	b := s.Batch
+	if s.SplitBatches {
+		b /= world
+	}
+	round := b * world
+	take, left := (n-c)/round*b, (n-c)%round
+	switch {
+	case s.DropLast || left == 0:
+	case s.UnevenBatches:
+		take += min(max(left-rank*b, 0), b)
+	default:
+		take += b
+	}
+	perm := o.permutation(epoch)
+	dst = resize(dst, take)
+	for lo := 0; lo < take; lo += b {
+		batch := dst[lo:min(lo+b, take)]
+		at := c + lo*world + rank*b
+		for len(batch) > 0 {
+			copied := copy(batch, perm[at%n:])
+			batch, at = batch[copied:], at+copied
+		}
+	}
+	return Epoch{IDs: dst, Batch: b}, nil
+}
