@@ -53,6 +53,13 @@ func main() {
 // run executes one command line and returns its exit code; errors become one sentence on env.Err.
 func run(ctx context.Context, env *environment, args []string) int {
 	root, started := newRoot(env)
+	return execute(ctx, env, root, started, args)
+}
+
+// execute is run for a tree that is already built; tests add verbs of their own to it.
+func execute(
+	ctx context.Context, env *environment, root *cobra.Command, started *bool, args []string,
+) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -88,6 +95,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 			return env.resolve(os.Getenv)
 		},
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetVersionTemplate("belady {{.Version}}\n")

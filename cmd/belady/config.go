@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// config is what `belady serve` can be told. Every setting can be given as a flag (--ram), in the
+// environment (BELADY_RAM) or in the YAML file that --config names (ram:); the first of these that
+// speaks wins, and without any the default holds.
+type config struct {
+	// Dir and Socket are as in environment.
+	Dir    string `yaml:"dir"`
+	Socket string `yaml:"socket"`
+	// RAM is how many bytes of samples are kept in memory from epoch to epoch. Zero keeps none.
+	RAM byteSize `yaml:"ram"`
+	// Staging is the memory for batches on their way to consumers, beside RAM. Each rank needs
+	// two batches of it; the rest lets fetches run ahead.
+	Staging byteSize `yaml:"staging"`
+	// Trace is a file that records every event and move for `belady sim --replay`; empty records
+	// none.
+	Trace  string       `yaml:"trace"`
+	Origin originConfig `yaml:"origin"`
+}
+
+// originConfig bounds what the daemon asks of each origin.
+type originConfig struct {
+	// Concurrency is the most requests in flight. The rate it can reach is
+	// concurrency × bytes a request ÷ latency: 64 × 110 KB ÷ 30 ms = 235 MB/s.
+	Concurrency int `yaml:"concurrency"`
+	// DeadlineSeconds is how long one read may take, retries included, before its samples fail.
+	DeadlineSeconds int `yaml:"deadline_seconds"`
+}
+
+func configDefaults() config {
+	return config{
+		RAM:     1 << 30,
+		Staging: 512 << 20,
+		Origin:  originConfig{Concurrency: 64, DeadlineSeconds: 30},
+	}
+}
+
+// validate refuses what could only fail later and less clearly.
+func (c config) validate() error {
+	var wrong []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(c.Staging < 1<<20, "staging is %s, but batches need at least 1MiB", c.Staging)
+	refuse(c.Origin.Concurrency < 1 || c.Origin.Concurrency > 4096,
+		"origin concurrency is %d, but must be 1 to 4096", c.Origin.Concurrency)
+	refuse(c.Origin.DeadlineSeconds < 1 || c.Origin.DeadlineSeconds > 3600,
+		"origin deadline is %d s, but must be 1 to 3600", c.Origin.DeadlineSeconds)
+	return errors.Join(wrong...)
+}
+
+// A setting is one key of the configuration under all its names: the flag is its name, the
+// environment variable is BELADY_ and the name in capitals.
+type setting struct {
+	name  string
+	usage string
+	set   func(c *config, text string) error
+}
+
+// settings are those that flags and the environment can give. Beside the fields of config this is
+// the only list of them.
+var settings = []setting{
+	{"dir", "", func(c *config, text string) error { c.Dir = text; return nil }},
+	{"socket", "", func(c *config, text string) error { c.Socket = text; return nil }},
+	{"ram", "bytes of samples kept in memory, such as 4GiB",
+		func(c *config, text string) error { return c.RAM.parse(text) }},
+	{"staging", "memory for batches on their way to consumers, such as 1GiB",
+		func(c *config, text string) error { return c.Staging.parse(text) }},
+	{"trace", "file to record every event and move in",
+		func(c *config, text string) error { c.Trace = text; return nil }},
+	{"origin-concurrency", "most requests in flight to one origin",
+		func(c *config, text string) error { return parseCount(&c.Origin.Concurrency, text) }},
+	{"origin-deadline-seconds", "how long one read from an origin may take, retries included",
+		func(c *config, text string) error { return parseCount(&c.Origin.DeadlineSeconds, text) }},
+}
+
+func (s setting) variable() string {
+	return "BELADY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// addConfigFlags gives a verb --config and a flag for every setting. --dir and --socket are the
+// root's already: they have no usage here.
+func addConfigFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.String("config", "", "YAML file of settings (default $BELADY_CONFIG, or none)")
+	for _, s := range settings {
+		if s.usage != "" {
+			flags.String(s.name, "", s.usage+" (or $"+s.variable()+")")
+		}
+	}
+}
+
+// loadConfig puts flags over environment over file over defaults, and validates the result. The
+// verb must be running: only then are the root's flags among its own.
+func loadConfig(cmd *cobra.Command, getenv func(string) string) (config, error) {
+	c := configDefaults()
+	flags := cmd.Flags()
+	file := getenv("BELADY_CONFIG")
+	if f := flags.Lookup("config"); f.Changed {
+		file = f.Value.String()
+	}
+	if file != "" {
+		if err := c.readFile(file); err != nil {
+			return config{}, fmt.Errorf("read settings from %s: %w", file, err)
+		}
+	}
+	for _, s := range settings {
+		text, from := getenv(s.variable()), "$"+s.variable()
+		if f := flags.Lookup(s.name); f != nil && f.Changed {
+			text, from = f.Value.String(), "--"+s.name
+		}
+		if text == "" {
+			continue
+		}
+		if err := s.set(&c, text); err != nil {
+			return config{}, usagef("%s: %w", from, err)
+		}
+	}
+	if c.Dir == "" {
+		dir, err := defaultDir(getenv)
+		if err != nil {
+			return config{}, err
+		}
+		c.Dir = dir
+	}
+	if c.Socket == "" {
+		c.Socket = defaultSocket(getenv, c.Dir)
+	}
+	return c, c.validate()
+}
+
+func (c *config) readFile(name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return c.decode(text)
+}
+
+// unknownKey is how the YAML package says that a key has no field, in terms of Go's types.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// decode is strict: a key that is misspelt would otherwise be a setting silently left out.
+func (c *config) decode(text []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	switch err := decoder.Decode(c); {
+	case errors.Is(err, io.EOF): // no document: a file of comments
+		return nil
+	case err != nil:
+		return errors.New(unknownKey.ReplaceAllString(err.Error(), "there is no setting $1"))
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return errors.New("only one YAML document is read, and here is a second one")
+	}
+	return nil
+}
+
+// byteSize is a number of bytes that people write as "4GiB".
+type byteSize int64
+
+func (b byteSize) String() string { return humanize.IBytes(uint64(b)) }
+
+func (b *byteSize) parse(text string) error {
+	n, err := parseBytes(text)
+	if err == nil {
+		*b = byteSize(n)
+	}
+	return err
+}
+
+// UnmarshalYAML reads a size and names the line of one it cannot read.
+func (b *byteSize) UnmarshalYAML(node *yaml.Node) error {
+	if err := b.parse(node.Value); err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	return nil
+}
+
+// parseBytes reads a size as people write it: 4GiB is 4 × 2³⁰, 4GB is 4 × 10⁹, 4096 is bytes.
+func parseBytes(text string) (int64, error) {
+	n, err := humanize.ParseBytes(text)
+	// Commas are refused because 1,5GiB would be read as 15 GiB.
+	if err != nil || n > math.MaxInt64 || strings.Contains(text, ",") {
+		return 0, fmt.Errorf("%q is not a size: write a number and a unit, such as 512MiB or 4GiB",
+			text)
+	}
+	return int64(n), nil
+}
+
+func parseCount(count *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", text)
+	}
+	*count = n
+	return nil
+}
