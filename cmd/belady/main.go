@@ -106,6 +106,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 
 	// Every verb, each from the file of its name.
 	root.AddCommand(
+		newOrderCommand(),
 		newVersionCommand(env),
 	)
 	return root, started
