@@ -1,0 +1,278 @@
+package arena
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// AllocSlot finds a place for one sample that may be kept. False: the arena is full.
+func (a *Arena) AllocSlot(size uint32) (Place, bool) {
+	unit := (uint64(size) + Align - 1) / Align
+	if unit >= uint64(len(a.classOf)) {
+		return a.allocLarge(size)
+	}
+	class := a.classOf[unit]
+	ref := a.partial[class]
+	if ref == 0 {
+		if ref = a.openRegion(class); ref == 0 {
+			if ref = a.borrow(class); ref == 0 {
+				return 0, false
+			}
+		}
+	}
+	s := a.table[ref.slab()].Load()
+	head := ref.index()
+	sp := &s.spans[head]
+	word := head*s.words + int(sp.hint)
+	for s.taken[word] == ^uint64(0) {
+		word++
+	}
+	bit := bits.TrailingZeros64(^s.taken[word])
+	s.taken[word] |= 1 << bit
+	sp.hint = uint32(word - head*s.words)
+	if sp.live++; sp.live == sp.slots {
+		a.unlink(sp, ref)
+	}
+	slot := sp.hint*64 + uint32(bit)
+	offset := int64(head)*SpanBytes + int64(slot)*int64(a.classes[sp.class].Size)
+	a.use.Slots += int64(size)
+	return makePlace(s.index, offset, size), true
+}
+
+// openRegion makes a new region of slots and lists it. Where no contiguous spans are left, one
+// span must do: a longer tail is better than no room.
+func (a *Arena) openRegion(class uint8) spanRef {
+	c := a.classes[class]
+	n := c.Spans
+	ref := a.take(int(n), false, spanSlots)
+	if ref == 0 && n > 1 {
+		n = 1
+		ref = a.take(1, false, spanSlots)
+	}
+	if ref == 0 {
+		return 0
+	}
+	sp := a.span(ref)
+	sp.class, sp.slots, sp.hint = class, c.slots(n), 0
+	a.link(sp, ref)
+	return ref
+}
+
+// borrow finds a slot of a larger class, up to twice the size, when no span is free for the right
+// one: a drifting mix of sizes must not stop a fetch while there is room.
+func (a *Arena) borrow(class uint8) spanRef {
+	limit := 2 * a.classes[class].Size
+	for i := int(class) + 1; i < len(a.classes) && a.classes[i].Size <= limit; i++ {
+		if a.partial[i] != 0 {
+			return a.partial[i]
+		}
+	}
+	return 0
+}
+
+// allocLarge places a sample on spans of its own, from the far end, so that the rest of the slab
+// stays in one piece.
+func (a *Arena) allocLarge(size uint32) (Place, bool) {
+	ref := a.take(spansFor(size), true, spanLarge)
+	if ref == 0 {
+		return 0, false
+	}
+	sp := a.span(ref)
+	sp.live, sp.size = 1, size
+	a.use.Slots += int64(size)
+	return makePlace(ref.slab(), int64(ref.index())*SpanBytes, size), true
+}
+
+// AllocRun finds places for the samples of one run, in order, one behind the other; where a span
+// is full the run goes on in another. All or nothing: false leaves places undefined and the arena
+// as it was. Samples larger than a span get spans of their own, and are no part of the run.
+func (a *Arena) AllocRun(sizes []uint32, places []Place) bool {
+	run, offset := a.run, a.runOffset
+	for i, size := range sizes {
+		var ok bool
+		if places[i], ok = a.bump(size); ok {
+			continue
+		}
+		for _, p := range places[:i] {
+			a.Free(p)
+		}
+		if a.run == 0 && run != 0 {
+			a.span(run).live++ // open again: it still holds what it held before
+		}
+		a.run, a.runOffset = run, offset
+		return false
+	}
+	return true
+}
+
+// bump places one sample of a run.
+func (a *Arena) bump(size uint32) (Place, bool) {
+	if size > SpanBytes {
+		return a.allocLarge(size)
+	}
+	// An empty sample takes a line too, so that its place names the span that counts it.
+	room := max(Align, (size+Align-1)/Align*Align)
+	if a.run == 0 || a.runOffset+room > SpanBytes {
+		ref := a.take(1, true, spanRun)
+		if ref == 0 {
+			return 0, false
+		}
+		a.closeRun()
+		a.run, a.runOffset = ref, 0
+		a.span(ref).live = 1 // the run being open: closeRun takes it back
+	}
+	a.span(a.run).live++
+	p := makePlace(a.run.slab(), int64(a.run.index())*SpanBytes+int64(a.runOffset), size)
+	a.runOffset += room
+	a.use.Runs += int64(size)
+	return p, true
+}
+
+// closeRun ends bump allocation in the open span, which goes if nothing lives in it.
+func (a *Arena) closeRun() {
+	if a.run == 0 {
+		return
+	}
+	ref, sp := a.run, a.span(a.run)
+	a.run = 0
+	if sp.live--; sp.live == 0 {
+		a.giveBack(sp, ref)
+	}
+}
+
+// Free ends a place. A slot returns to its class; a run's span goes with its last sample; a
+// draining slab with its last span. Nobody may touch the bytes any more.
+func (a *Arena) Free(p Place) {
+	s, head, sp := a.lookup(p)
+	ref := makeRef(s.index, head)
+	switch sp.kind {
+	case spanSlots:
+		a.freeSlot(s, head, sp, p)
+	case spanRun:
+		a.use.Runs -= int64(p.Len())
+		sp.live--
+		switch {
+		case sp.live == 0:
+			a.giveBack(sp, ref)
+		case sp.live == 1 && ref == a.run:
+			a.closeRun() // an open span always holds a sample, so that an empty arena is free
+		}
+	case spanLarge:
+		a.use.Slots -= int64(sp.size)
+		sp.live = 0
+		a.giveBack(sp, ref)
+	}
+}
+
+func (a *Arena) freeSlot(s *slab, head int, sp *span, p Place) {
+	size := a.classes[sp.class].Size
+	offset := uint32(p.Offset() - int64(head)*SpanBytes)
+	slot := offset / size
+	word, mask := head*s.words+int(slot/64), uint64(1)<<(slot%64)
+	if slot*size != offset || s.taken[word]&mask == 0 {
+		panic(fmt.Sprintf("arena: free %v, which is not a live slot", p))
+	}
+	s.taken[word] &^= mask
+	sp.hint = min(sp.hint, slot/64)
+	a.use.Slots -= int64(p.Len())
+	ref := makeRef(s.index, head)
+	full := sp.live == sp.slots
+	if sp.live--; full && !s.draining {
+		a.link(sp, ref)
+	}
+	if sp.live == 0 {
+		if !s.draining {
+			a.unlink(sp, ref)
+		}
+		a.giveBack(sp, ref)
+	}
+}
+
+// lookup finds the head of the region that a live place lies in.
+func (a *Arena) lookup(p Place) (*slab, int, *span) {
+	s := a.table[p.Slab()].Load()
+	if s == nil || p.Offset() >= int64(len(s.mem)) {
+		panic(fmt.Sprintf("arena: place %v is not in this arena", p))
+	}
+	sp := &s.spans[p.Offset()/SpanBytes]
+	if sp.kind == spanFree {
+		panic(fmt.Sprintf("arena: place %v is not live", p))
+	}
+	head := int(sp.head)
+	return s, head, &s.spans[head]
+}
+
+func (a *Arena) span(ref spanRef) *span {
+	return &a.table[ref.slab()].Load().spans[ref.index()]
+}
+
+// take marks n contiguous free spans as one region of the kind, backed by memory; 0 for none.
+// Slots start from the first slab, runs and large samples from the last, so that what comes and
+// goes does not break up what stays.
+func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
+	if a.use.SpansFree < n {
+		return 0
+	}
+	for i := range a.live {
+		s := a.live[i]
+		if fromEnd {
+			s = a.live[len(a.live)-1-i]
+		}
+		first, ok := s.find(n, fromEnd)
+		if !ok {
+			continue
+		}
+		if err := s.ensure(first, n); err != nil {
+			a.fail(err)
+			return 0
+		}
+		for j := first; j < first+n; j++ {
+			s.spans[j] = span{kind: kind, head: uint16(first)}
+		}
+		s.spans[first].spans = uint16(n)
+		s.free -= n
+		a.use.SpansFree -= n
+		a.use.spansUsed += n
+		return makeRef(s.index, first)
+	}
+	return 0
+}
+
+// giveBack frees a region's spans, and the slab if it was the last of a draining one.
+func (a *Arena) giveBack(sp *span, ref spanRef) {
+	s, n := a.table[ref.slab()].Load(), int(sp.spans)
+	for j := ref.index(); j < ref.index()+n; j++ {
+		s.spans[j] = span{}
+	}
+	s.free += n
+	a.use.spansUsed -= n
+	if !s.draining {
+		a.use.SpansFree += n
+		return
+	}
+	if s.free == len(s.spans) {
+		a.release(s)
+	}
+}
+
+// link puts a region at the front of its class: it is the one nearest full, and filling it first
+// lets the others run empty.
+func (a *Arena) link(sp *span, ref spanRef) {
+	sp.prev, sp.next = 0, a.partial[sp.class]
+	if sp.next != 0 {
+		a.span(sp.next).prev = ref
+	}
+	a.partial[sp.class] = ref
+}
+
+func (a *Arena) unlink(sp *span, ref spanRef) {
+	if sp.prev != 0 {
+		a.span(sp.prev).next = sp.next
+	} else if a.partial[sp.class] == ref {
+		a.partial[sp.class] = sp.next
+	}
+	if sp.next != 0 {
+		a.span(sp.next).prev = sp.prev
+	}
+	sp.next, sp.prev = 0, 0
+}

@@ -1,0 +1,170 @@
+package arena
+
+import "fmt"
+
+// Bytes is the sample's memory. length is the sample's size, which the manifest knows even where
+// the place does not (LongLength). The slice is valid until the place is freed. Any goroutine.
+func (a *Arena) Bytes(p Place, length uint32) []byte {
+	from := p.Offset()
+	to := from + int64(length)
+	return a.table[p.Slab()].Load().mem[from:to:to]
+}
+
+// IsRun tells whether the place is part of a run, so that keeping the sample means copying it.
+func (a *Arena) IsRun(p Place) bool {
+	_, _, sp := a.lookup(p)
+	return sp.kind == spanRun
+}
+
+// length is a live place's real length.
+func (a *Arena) length(p Place) uint32 {
+	if n := p.Len(); n < LongLength {
+		return n
+	}
+	_, _, sp := a.lookup(p)
+	return sp.size
+}
+
+// Copy copies a sample into a slot, out of a run or of a draining slab; the source lives on until
+// the caller frees it. False: the arena is full.
+func (a *Arena) Copy(p Place) (Place, bool) {
+	n := a.length(p)
+	q, ok := a.AllocSlot(n)
+	if !ok {
+		return 0, false
+	}
+	copy(a.Bytes(q, n), a.Bytes(p, n))
+	a.copies.Add(1)
+	a.copied.Add(int64(n))
+	return q, true
+}
+
+// Relocate moves a sample that nobody is reading to a new slot: Copy, then Free of the old place.
+// False: the arena is full, and the sample is where it was.
+func (a *Arena) Relocate(p Place) (Place, bool) {
+	q, ok := a.Copy(p)
+	if ok {
+		a.Free(p)
+	}
+	return q, ok
+}
+
+// Gather copies samples side by side for a packed lease: sample i to dst[i*stride:]. None may be
+// longer than stride. Any goroutine, as long as the places are live.
+func (a *Arena) Gather(dst []byte, stride int, places []Place) {
+	var total int64
+	for i, p := range places {
+		n := int(a.length(p))
+		if n > stride {
+			panic(fmt.Sprintf("arena: gather %v into a stride of %d", p, stride))
+		}
+		total += int64(copy(dst[i*stride:(i+1)*stride], a.Bytes(p, uint32(n))))
+	}
+	a.copies.Add(int64(len(places)))
+	a.copied.Add(total)
+}
+
+// Usage is where an arena's bytes are.
+type Usage struct {
+	Total       int64 // of all slabs, draining ones included
+	Slots       int64 // of samples in slots, large ones included
+	Runs        int64 // of samples in runs
+	Waste       int64 // in spans that are in use, but in no sample
+	SpansFree   int   // that can be taken
+	Copies      int64 // samples copied, ever
+	CopiedBytes int64
+
+	spansUsed int
+}
+
+// Usage says where the bytes are now.
+func (a *Arena) Usage() Usage {
+	u := a.use
+	u.Waste = int64(u.spansUsed)*SpanBytes - u.Slots - u.Runs
+	u.Copies, u.CopiedBytes = a.copies.Load(), a.copied.Load()
+	return u
+}
+
+// SlotCost is what a kept sample of the size takes of the arena's bytes: its slot and its share of
+// the region's tail. Samples whose costs sum to no more than Capacity − Reserve always fit an
+// arena that holds nothing else.
+func (a *Arena) SlotCost(size uint32) int64 {
+	unit := (uint64(size) + Align - 1) / Align
+	if unit >= uint64(len(a.classOf)) {
+		return int64(spansFor(size)) * SpanBytes
+	}
+	return int64(a.classes[a.classOf[unit]].cost())
+}
+
+// Reserve is how many bytes must be left aside so that kept samples fit in whatever sequence they
+// arrive: a partly filled region of each class, the loss where a slab's end cuts regions short, and
+// one open span for runs.
+func (a *Arena) Reserve() int64 {
+	reserve := int64(SpanBytes)
+	var loss, longest int64 // by one span that stands in for a part of a region
+	for _, c := range a.classes {
+		reserve += int64(c.Spans) * SpanBytes
+		longest = max(longest, int64(c.Spans))
+		loss = max(loss, SpanBytes-int64(c.slots(1))*int64(c.cost()))
+	}
+	for _, s := range a.live {
+		if !s.draining && longest > 1 {
+			reserve += (longest - 1) * loss
+		}
+	}
+	return reserve + a.largeReserve()
+}
+
+// largeReserve is what samples on whole spans leave over in each slab: exactly the remainder if
+// they are all equal and alone, otherwise one span less than the largest at most.
+func (a *Arena) largeReserve() int64 {
+	var shortest, longest int
+	for _, b := range a.cfg.Sizes {
+		if b.Max <= SpanBytes {
+			continue
+		}
+		if shortest == 0 {
+			shortest = spansFor(b.Max)
+		}
+		longest = spansFor(b.Max)
+	}
+	if longest == 0 {
+		return 0
+	}
+	var spans int
+	for _, s := range a.live {
+		switch {
+		case s.draining:
+		case shortest == longest && len(a.classes) == 0:
+			spans += len(s.spans) % longest
+		default:
+			spans += longest - 1
+		}
+	}
+	return int64(spans) * SpanBytes
+}
+
+// Capacity is the bytes of the slabs that are not draining.
+func (a *Arena) Capacity() int64 {
+	var bytes int64
+	for _, s := range a.live {
+		if !s.draining {
+			bytes += int64(len(s.mem))
+		}
+	}
+	return bytes
+}
+
+// Fits is how many bytes of samples, mixed as in h, the arena surely keeps.
+func (a *Arena) Fits(h Histogram) int64 {
+	var bytes, cost float64
+	for _, b := range h {
+		bytes += float64(b.Bytes)
+		cost += float64(b.Count) * float64(a.SlotCost(b.Max))
+	}
+	room := a.Capacity() - a.Reserve()
+	if room <= 0 || cost == 0 {
+		return 0
+	}
+	return int64(min(1, float64(room)/cost) * bytes)
+}

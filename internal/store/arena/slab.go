@@ -1,0 +1,201 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// faultBytes is how much one background step faults in: about a millisecond of work, which is
+// also the longest the owner waits for the faulter when a slab goes.
+const faultBytes = 4 * SpanBytes
+
+type spanKind uint8
+
+const (
+	spanFree  spanKind = iota
+	spanSlots          // slots of one class; a region of one or more spans
+	spanRun            // a piece of a run, bump-allocated
+	spanLarge          // one sample on whole spans
+)
+
+// span describes one span. For a region of several only the first, its head, is kept up to date;
+// the others carry kind and head.
+type span struct {
+	kind  spanKind
+	class uint8
+	head  uint16 // the region's first span
+	spans uint16 // head: how many spans the region has
+	slots uint32 // head: how many slots
+	live  uint32 // head: slots taken, samples of the run, or 1
+	hint  uint32 // head: no bitmap word below this one has a free slot
+	size  uint32 // spanLarge: the sample's length
+	next  spanRef
+	prev  spanRef
+}
+
+// spanRef names a span in the arena: slab index and span index; 0 is none.
+type spanRef uint32
+
+const spanIndexBits = 13 // MaxSlabBytes / SpanBytes spans in a slab
+
+func makeRef(slab uint16, index int) spanRef {
+	return spanRef(slab)<<spanIndexBits | spanRef(index)
+}
+func (r spanRef) slab() uint16 { return uint16(r >> spanIndexBits) }
+func (r spanRef) index() int   { return int(r & (1<<spanIndexBits - 1)) }
+
+// slab is one sealed memfd, mapped read-write here and nowhere else.
+type slab struct {
+	index    uint16
+	fd       int
+	mem      []byte
+	spans    []span
+	taken    []uint64 // bit per slot, words of them per span
+	words    int
+	free     int // spans free
+	draining bool
+
+	// faulted counts the spans from the slab's start that are backed by memory. The faulter
+	// raises it; the owner reads it, and faults single spans above it for itself (touched).
+	faulted atomic.Int64
+	touched []bool
+
+	// mu keeps the faulter and the unmapping apart. gone: mem must not be touched any more.
+	mu   sync.Mutex
+	gone bool
+}
+
+func newSlab(index uint16, bytes int64, words int) (*slab, error) {
+	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	fd, mem, err := mapSealed("belady-slab", bytes, seals)
+	if err != nil {
+		return nil, fmt.Errorf("make slab %d: %w", index, err)
+	}
+	n := int(bytes / SpanBytes)
+	// Huge pages are a gift where the kernel allows them; without them all works, only slower.
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+	return &slab{
+		index: index, fd: fd, mem: mem, free: n, words: words,
+		spans: make([]span, n), taken: make([]uint64, n*words), touched: make([]bool, n),
+	}, nil
+}
+
+// mapSealed makes a memfd of the given size, maps it read-write, and only then seals it: a seal
+// against future writes lets older mappings write on.
+func mapSealed(name string, bytes int64, seals int) (int, []byte, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, bytes); err != nil {
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("size memfd to %d bytes, give less memory: %w", bytes, err)
+	}
+	mem, err := unix.Mmap(fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("map %d bytes of memfd: %w", bytes, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		unix.Munmap(mem)
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("seal memfd (Linux 5.1 or newer is needed): %w", err)
+	}
+	return fd, mem, nil
+}
+
+// fault backs mem, which lies at off in fd, with memory. After it returns nil no access to mem can
+// raise a signal.
+func fault(fd int, mem []byte, off int64) error {
+	for {
+		err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+		if errors.Is(err, unix.EINVAL) { // before Linux 5.14
+			err = unix.Fallocate(fd, 0, off, int64(len(mem)))
+		}
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		}
+		return fmt.Errorf("reserve %d bytes of memory, give the node less of it: %w",
+			len(mem), err)
+	}
+}
+
+// ensure backs spans [first, first+n) with memory, unless they are already.
+func (s *slab) ensure(first, n int) error {
+	if int64(first+n) <= s.faulted.Load() {
+		return nil
+	}
+	for i := first; i < first+n; i++ {
+		if s.touched[i] {
+			continue
+		}
+		off := int64(i) * SpanBytes
+		if err := fault(s.fd, s.mem[off:off+SpanBytes], off); err != nil {
+			return fmt.Errorf("slab %d: %w", s.index, err)
+		}
+		s.touched[i] = true
+	}
+	return nil
+}
+
+// faultStep backs the next few spans and says whether any are left. It is the faulter's, and the
+// only code that meets a slab outside the owner goroutine beside Bytes.
+func (s *slab) faultStep() (more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return false, nil
+	}
+	from := s.faulted.Load() * SpanBytes
+	to := min(from+faultBytes, int64(len(s.mem)))
+	if from == to {
+		return false, nil
+	}
+	if err := fault(s.fd, s.mem[from:to], from); err != nil {
+		return false, fmt.Errorf("slab %d: %w", s.index, err)
+	}
+	s.faulted.Store(to / SpanBytes)
+	return to < int64(len(s.mem)), nil
+}
+
+// find looks for n contiguous free spans, from the start or from the end.
+func (s *slab) find(n int, fromEnd bool) (int, bool) {
+	if s.draining || s.free < n {
+		return 0, false
+	}
+	count := 0
+	for i := range s.spans {
+		at := i
+		if fromEnd {
+			at = len(s.spans) - 1 - i
+		}
+		if s.spans[at].kind != spanFree {
+			count = 0
+			continue
+		}
+		if count++; count == n {
+			if fromEnd {
+				return at, true
+			}
+			return at - n + 1, true
+		}
+	}
+	return 0, false
+}
+
+// unmap gives the memory back to the system, as far as no client maps it.
+func (s *slab) unmap() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	mem := s.mem
+	s.mem = nil
+	return errors.Join(unix.Munmap(mem), unix.Close(s.fd))
+}
