@@ -10,7 +10,7 @@ STATICCHECK_VERSION := v0.8.2
 FUZZTIME ?= 30s
 BENCH ?=
 # The system's Python: the one apt's python3-torch belongs to, whatever else is on PATH.
-PYTHON ?= /usr/bin/python3
+PYTHON ?= $(or $(wildcard /usr/bin/python3),python3)
 
 TOOLS := $(CURDIR)/.cache/bin
 # Tests look for the servers they start on PATH.

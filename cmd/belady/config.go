@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -14,6 +13,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"belady/internal/store/origin"
 )
 
 // config is what `belady serve` can be told. Every setting can be given as a flag (--ram), in the
@@ -195,15 +196,13 @@ func (b *byteSize) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// parseBytes reads a size as people write it: 4GiB is 4 × 2³⁰, 4GB is 4 × 10⁹, 4096 is bytes.
+// parseBytes reads a size as people write it: 4GiB is 4 × 2³⁰, 4GB is 4 × 10⁹, 4096 is bytes. It
+// is stricter than sizes in URLs: a rate is no size, and 1,5GiB would be read as 15 GiB.
 func parseBytes(text string) (int64, error) {
-	n, err := humanize.ParseBytes(text)
-	// Commas are refused because 1,5GiB would be read as 15 GiB.
-	if err != nil || n > math.MaxInt64 || strings.Contains(text, ",") {
-		return 0, fmt.Errorf("%q is not a size: write a number and a unit, such as 512MiB or 4GiB",
-			text)
+	if strings.ContainsAny(text, ",/") {
+		return 0, fmt.Errorf("size %q is not a number of bytes; write it like 512MiB or 1.5GiB", text)
 	}
-	return int64(n), nil
+	return origin.ParseBytes(text)
 }
 
 func parseCount(count *int, text string) error {

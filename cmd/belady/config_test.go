@@ -72,7 +72,7 @@ func TestConfigRefusals(t *testing.T) {
 	for _, c := range []struct{ name, text, says string }{
 		{"unknown key", "ram: 1GiB\nrma: 2GiB\n", "line 2: there is no setting rma"},
 		{"unknown nested key", "origin:\n  retries: 3\n", "line 2: there is no setting retries"},
-		{"bad size", "\nram: lots\n", `line 2: "lots" is not a size`},
+		{"bad size", "\nram: lots\n", `line 2: size "lots" is not`},
 		{"size of several", "ram: [1, 2]\n", "line 1: "},
 		{"bad number", "origin:\n  concurrency: many\n", "line 2: "},
 		{"second document", "ram: 1GiB\n---\nram: 2GiB\n", "second one"},
@@ -95,7 +95,7 @@ func TestConfigValidates(t *testing.T) {
 		{"--origin-concurrency", "0", "origin concurrency is 0"},
 		{"--origin-deadline-seconds", "-1", "origin deadline is -1 s"},
 		{"--origin-concurrency", "x", `--origin-concurrency: "x" is not a whole number`},
-		{"--ram", "-1GiB", `--ram: "-1GiB" is not a size`},
+		{"--ram", "-1GiB", `--ram: size "-1GiB" is not`},
 		{"--config", "/nowhere/belady.yaml", "read settings from /nowhere/belady.yaml"},
 	} {
 		_, err := loadConfig(verb(t, c.flag, c.value), home)
@@ -113,7 +113,7 @@ func TestParseBytes(t *testing.T) {
 			t.Errorf("parseBytes(%q) = %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "GiB", "1,5GiB", "-1", "4XiB", "9EiB", "1e3", "99999999PB"} {
+	for _, text := range []string{"", "GiB", "1,5GiB", "-1", "4XiB", "9EiB", "1e3", "1GiB/s", "99999999PB"} {
 		if got, err := parseBytes(text); err == nil {
 			t.Errorf("parseBytes(%q) = %d, want a refusal", text, got)
 		}
