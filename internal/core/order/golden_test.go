@@ -17,7 +17,7 @@ import (
 // TestGolden checks every key of the files that real PyTorch versions wrote. A key it does not
 // know fails: a golden value nobody compares is no evidence.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/golden-torch*.json")
+	files, err := filepath.Glob("testdata/golden-torch[0-9]*.json")
 	if err != nil || len(files) != 3 {
 		t.Fatalf("golden files: %v, %v; want three", files, err)
 	}
@@ -126,10 +126,22 @@ func replay(version, key string) (any, error) {
 		return list(order.Spec{Kind: order.Weighted, Torch: version, Samples: n, Seed: seed,
 			Draws: k, Weights: goldenWeights(n)}, 0, 0)
 	case scan("randint n=%d rule", &n):
-		wide := uint64(n) >= rules.IntWideFrom
-		return map[string]bool{"old32": !wide, "new28": wide}, nil
+		return randintRule(rules, n), nil
 	}
 	return nil, fmt.Errorf("key is unknown to this test")
+}
+
+// randintRule says which of the two rules the draws follow: 32-bit words, or 64-bit ones.
+func randintRule(rules torch.Rules, n int) map[string]bool {
+	g, narrow, wide := torch.Seeded(5), torch.Seeded(5), torch.Seeded(5)
+	ids := make([]sample.ID, 64)
+	torch.Randint(&g, rules, n, ids)
+	rule := map[string]bool{"old32": true, "new28": true}
+	for _, id := range ids {
+		rule["old32"] = uint64(id) == uint64(narrow.Uint32())%uint64(n) && rule["old32"]
+		rule["new28"] = uint64(id) == wide.Uint64()%uint64(n) && rule["new28"]
+	}
+	return rule
 }
 
 // goldenWeights are the weights the golden multinomial draws were made with.
