@@ -26,13 +26,13 @@ type Options struct {
 // LeftOut counts listed objects that are in no sample.
 type LeftOut struct {
 	// Hidden have a component that begins with a dot (.DS_Store; also "." and "..").
-	Hidden int
+	Hidden int `json:"hidden"`
 	// Folders are the empty markers, with a trailing slash, that S3 consoles create.
-	Folders int
+	Folders int `json:"folders"`
 	// Unmatched belong to none of the declared fields.
-	Unmatched int
+	Unmatched int `json:"unmatched"`
 	// Repeated were listed more than once, the same each time.
-	Repeated int
+	Repeated int `json:"repeated"`
 }
 
 // Builder collects listed objects and writes their manifest. It holds about 24 bytes an object
