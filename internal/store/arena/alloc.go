@@ -226,11 +226,7 @@ func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
 			a.fail(err)
 			return 0
 		}
-		for j := first; j < first+n; j++ {
-			s.spans[j] = span{kind: kind, head: uint16(first)}
-		}
-		s.spans[first].spans = uint16(n)
-		s.free -= n
+		s.take(first, n, kind)
 		a.use.SpansFree -= n
 		a.use.spansUsed += n
 		return makeRef(s.index, first)
@@ -241,10 +237,7 @@ func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
 // giveBack frees a region's spans, and the slab if it was the last of a draining one.
 func (a *Arena) giveBack(sp *span, ref spanRef) {
 	s, n := a.table[ref.slab()].Load(), int(sp.spans)
-	for j := ref.index(); j < ref.index()+n; j++ {
-		s.spans[j] = span{}
-	}
-	s.free += n
+	s.giveBack(ref.index(), n)
 	a.use.spansUsed -= n
 	if !s.draining {
 		a.use.SpansFree += n

@@ -57,6 +57,8 @@ type slab struct {
 	taken    []uint64 // bit per slot, words of them per span
 	words    int
 	free     int // spans free
+	low      int // no span below this one is free
+	high     int // nor any from this one on
 	draining bool
 
 	// faulted counts the spans from the slab's start that are backed by memory. The faulter
@@ -79,7 +81,7 @@ func newSlab(index uint16, bytes int64, words int) (*slab, error) {
 	// Huge pages are a gift where the kernel allows them; without them all works, only slower.
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	return &slab{
-		index: index, fd: fd, mem: mem, free: n, words: words,
+		index: index, fd: fd, mem: mem, free: n, high: n, words: words,
 		spans: make([]span, n), taken: make([]uint64, n*words), touched: make([]bool, n),
 	}, nil
 }
@@ -170,24 +172,42 @@ func (s *slab) find(n int, fromEnd bool) (int, bool) {
 	if s.draining || s.free < n {
 		return 0, false
 	}
-	count := 0
-	for i := range s.spans {
-		at := i
-		if fromEnd {
-			at = len(s.spans) - 1 - i
-		}
+	at, step := s.low, 1
+	if fromEnd {
+		at, step = s.high-1, -1
+	}
+	for count := 0; at >= s.low && at < s.high; at += step {
 		if s.spans[at].kind != spanFree {
 			count = 0
 			continue
 		}
 		if count++; count == n {
-			if fromEnd {
-				return at, true
-			}
-			return at - n + 1, true
+			return min(at, at-step*(n-1)), true
 		}
 	}
 	return 0, false
+}
+
+// take marks free spans [first, first+n) as one region of the kind.
+func (s *slab) take(first, n int, kind spanKind) {
+	for i := first; i < first+n; i++ {
+		s.spans[i] = span{kind: kind, head: uint16(first)}
+	}
+	s.spans[first].spans = uint16(n)
+	s.free -= n
+	for s.low < s.high && s.spans[s.low].kind != spanFree {
+		s.low++
+	}
+	for s.high > s.low && s.spans[s.high-1].kind != spanFree {
+		s.high--
+	}
+}
+
+// giveBack frees the spans [first, first+n).
+func (s *slab) giveBack(first, n int) {
+	clear(s.spans[first : first+n])
+	s.free += n
+	s.low, s.high = min(s.low, first), max(s.high, first+n)
 }
 
 // unmap gives the memory back to the system, as far as no client maps it.
