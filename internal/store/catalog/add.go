@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"belady/internal/core/dataset"
 )
@@ -45,6 +46,14 @@ func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Option
 ) (Result, error) {
 	if err := errors.Join(CheckName(name), checkURL(url)); err != nil {
 		return Result{}, err
+	}
+	if !strings.Contains(url, "://") {
+		// A path is kept as it must be found later, from any folder.
+		absolute, err := filepath.Abs(url)
+		if err != nil {
+			return Result{}, fmt.Errorf("adding dataset %s from %s: %w", name, url, err)
+		}
+		url = absolute
 	}
 	if progress == nil {
 		progress = func(Progress) {}

@@ -89,13 +89,15 @@ func checkURL(text string) error {
 		"put them in the environment or a credentials file", u.Redacted())
 }
 
-// List returns all datasets, sorted by name.
+// List returns all datasets, sorted by name. One that cannot be read is named in the error and does
+// not hide the others.
 func (c *Catalog) List() ([]Info, error) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing the datasets: %w", err)
 	}
 	var all []Info
+	var damaged []error
 	for _, e := range entries {
 		if CheckName(e.Name()) != nil {
 			continue
@@ -105,11 +107,12 @@ func (c *Catalog) List() ([]Info, error) {
 			continue // An add that has not finished, or never did.
 		}
 		if err != nil {
-			return nil, err
+			damaged = append(damaged, err)
+			continue
 		}
 		all = append(all, info)
 	}
-	return all, nil
+	return all, errors.Join(damaged...)
 }
 
 // Show returns one dataset's Info.

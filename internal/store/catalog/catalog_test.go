@@ -133,6 +133,30 @@ func TestAddOpenShowListRemove(t *testing.T) {
 	}
 }
 
+func TestListNamesWhatIsDamaged(t *testing.T) {
+	c := newCatalog(t, &memory{objects: []dataset.Object{{Name: "a"}}})
+	add(t, c, "bad", "memory://x")
+	add(t, c, "good", "memory://x")
+	if err := os.WriteFile(c.infoPath("bad"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.List()
+	wantError(t, err, "dataset bad", "damaged")
+	if len(all) != 1 || all[0].Name != "good" {
+		t.Errorf("the others are %v", all)
+	}
+	if err := c.Remove("bad"); err != nil {
+		t.Errorf("what is damaged cannot be removed: %v", err)
+	}
+}
+
+func TestPathsAreKeptAbsolute(t *testing.T) {
+	c := newCatalog(t, &memory{objects: []dataset.Object{{Name: "a"}}})
+	if r := add(t, c, "x", "some/folder"); !filepath.IsAbs(r.Info.URL) {
+		t.Errorf("the URL is %s", r.Info.URL)
+	}
+}
+
 func TestPrivateFiles(t *testing.T) {
 	c := newCatalog(t, &memory{objects: []dataset.Object{{Name: "a"}}})
 	add(t, c, "x", "memory://x")
