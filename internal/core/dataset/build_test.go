@@ -60,6 +60,28 @@ func TestFieldsFoundByThemselves(t *testing.T) {
 	}
 }
 
+// FuzzParseFields also builds with what was understood: no declaration may break a build.
+func FuzzParseFields(f *testing.F) {
+	for _, text := range []string{"jpg,json?", "image=images/*.jpg,mask=masks/*.png?", "=*", "a=*"} {
+		f.Add(text, "images/a.jpg")
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		declared := strings.Split(text, ",")
+		fields, err := ParseFields(declared)
+		if err != nil {
+			return
+		}
+		data, err := Build([]Object{{name, 3, 1}}, Options{Fields: declared})
+		if err != nil {
+			return
+		}
+		m := mustOpen(t, data, nil)
+		if m.Parts(0, nil)[0].Name != name || len(m.Fields()) != len(fields) {
+			t.Fatalf("%q of %q has parts %v", name, text, m.Parts(0, nil))
+		}
+	})
+}
+
 func TestLeftOut(t *testing.T) {
 	b, err := NewBuilder(Options{Format: "folder", Fields: []string{"jpg"}})
 	if err != nil {

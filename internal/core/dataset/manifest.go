@@ -98,7 +98,7 @@ func openHeader(data []byte) (*Manifest, error) {
 	}
 	m := &Manifest{id: ID(data[16:48]), kind: kind, samples: int(s.samples),
 		total: int64(le.Uint64(data[56:])), largest: le.Uint32(data[64:]),
-		fields: make([]Field, s.fields), classes: nil}
+		fields: make([]Field, s.fields)}
 	if err := m.slice(data, s); err != nil {
 		return nil, err
 	}

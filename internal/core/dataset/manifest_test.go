@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
 	"belady/internal/core/sample"
@@ -303,8 +304,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// reseals gives data the right length and header checksum, where it has room for them, and the
-// right checksums of the sections that Open verifies.
+// reseals gives data the right length and the right checksums, where it has room for them.
 func reseals(data []byte) []byte {
 	data = slices.Clone(data)
 	if len(data) < headerSize {
@@ -315,6 +315,12 @@ func reseals(data []byte) []byte {
 	s := shape{fields: uint64(le.Uint32(data[72:]))}
 	if s.fields == 0 || s.fields > MaxFields || len(data) < headerSize+sectionSize*s.sections() {
 		return data
+	}
+	for entry := headerSize; entry < headerSize+sectionSize*s.sections(); entry += sectionSize {
+		offset, size := le.Uint64(data[entry:]), le.Uint64(data[entry+8:])
+		if offset <= uint64(len(data)) && size <= uint64(len(data))-offset {
+			le.PutUint64(data[entry+16:], xxh3.Hash(data[offset:offset+size]))
+		}
 	}
 	le.PutUint32(data[12:], headerSum(data[:headerSize+sectionSize*s.sections()]))
 	return data
