@@ -39,7 +39,8 @@ type Result struct {
 
 // Add lists the origin at url and writes the manifest of dataset name. Adding the same name and URL
 // again scans again, with the earlier fields unless opts declares some, and counts what changed;
-// the same content gives the same content id. On any error what was there before is intact.
+// the same content gives the same content id. On an error what was there before is intact, but for
+// one case that the error names: the manifest was replaced and its Info could not be.
 // progress may be nil; it is called from the goroutine of Add.
 func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Options,
 	progress func(Progress),
@@ -176,23 +177,24 @@ func (c *Catalog) store(r Result, data []byte) error {
 	if err := c.sweep(name); err != nil {
 		return err
 	}
+	state := "what was there before is intact"
 	err = c.write(c.manifestPath(name), data)
 	if err == nil {
+		state = "the manifest is the new one, its description the old one"
 		err = c.write(c.infoPath(name), append(text, '\n'))
 	}
 	if err == nil {
 		return nil
 	}
 	if !r.Rescan {
-		// Nothing was there before, so nothing is left behind; the write's error matters more.
-		_ = os.RemoveAll(c.path(name))
+		state = "nothing was added"
+		_ = os.RemoveAll(c.path(name)) // The write's error matters more.
 	}
 	if full(err) {
 		return fmt.Errorf("adding dataset %s: the disk of %s is full, the manifest needs %d MB: "+
-			"free some space and add it again; what was there before is intact (%w)",
-			name, c.dir, len(data)/1e6+1, err)
+			"free some space and add it again; %s (%w)", name, c.dir, len(data)/1e6+1, state, err)
 	}
-	return fmt.Errorf("adding dataset %s: %w", name, err)
+	return fmt.Errorf("adding dataset %s: %w; %s", name, err, state)
 }
 
 // sweep removes what a crash left half written. The lock is held, so nobody is writing now.

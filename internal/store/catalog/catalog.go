@@ -128,8 +128,12 @@ func (c *Catalog) Show(name string) (Info, error) {
 		return Info{}, fmt.Errorf("reading dataset %s: %w", name, err)
 	}
 	var info Info
-	if err := json.Unmarshal(text, &info); err != nil || info.Name != name {
-		return Info{}, fmt.Errorf("reading dataset %s: %s is damaged (%v): "+
+	err = json.Unmarshal(text, &info)
+	if err == nil && info.Name != name {
+		err = fmt.Errorf("it is of dataset %q", info.Name)
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("reading dataset %s: %s is damaged (%w): "+
 			"remove the dataset and add it again", name, c.infoPath(name), err)
 	}
 	return info, nil

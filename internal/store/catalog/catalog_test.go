@@ -233,6 +233,7 @@ func TestFailedAddLeavesWhatWasThere(t *testing.T) {
 		}
 	}
 	c.write = func(string, []byte) error { return syscall.ENOSPC }
+	// The earlier dataset's manifest is neither replaced nor removed.
 	_, err := c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
 	wantError(t, err, "intact")
 	from.err = origin.ErrUnavailable
@@ -285,21 +286,21 @@ func TestManifestIsTheTruthAfterACrashBetweenTheFiles(t *testing.T) {
 	from := &memory{objects: []dataset.Object{{Name: "a"}}}
 	c := newCatalog(t, from)
 	add(t, c, "x", "memory://x")
-	old, err := os.ReadFile(c.infoPath("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	from.objects = append(from.objects, dataset.Object{Name: "b"})
-	r := add(t, c, "x", "memory://x")
-	if err := os.WriteFile(c.infoPath("x"), old, 0o600); err != nil {
-		t.Fatal(err)
+	c.write = func(path string, data []byte) error {
+		if path == c.infoPath("x") {
+			return syscall.ENOSPC
+		}
+		return writeFile(path, data)
 	}
+	_, err := c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
+	wantError(t, err, "is full", "the manifest is the new one")
 	d, err := c.Open("x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if d.Info.Samples != 2 || d.Info.ID != r.Info.ID {
+	if d.Info.Samples != 2 || d.Info.ID != d.Manifest.ID().String() {
 		t.Errorf("%+v", d.Info)
 	}
 }
