@@ -195,7 +195,7 @@ func (a *Arena) lookup(p Place) (*slab, int, *span) {
 		panic(fmt.Sprintf("arena: place %v is not in this arena", p))
 	}
 	sp := &s.spans[p.Offset()/SpanBytes]
-	if sp.kind == spanFree {
+	if sp.kind == spanFree || sp.kind == spanAbsent {
 		panic(fmt.Sprintf("arena: place %v is not live", p))
 	}
 	head := int(sp.head)
@@ -218,18 +218,17 @@ func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
 		if fromEnd {
 			s = a.live[len(a.live)-1-i]
 		}
-		first, ok := s.find(n, fromEnd)
-		if !ok {
-			continue
+		for first, ok := s.find(n, fromEnd); ok; first, ok = s.find(n, fromEnd) {
+			if err := s.ensure(first, n); err != nil {
+				a.fail(err)
+				a.use.SpansFree -= s.withdraw()
+				continue
+			}
+			s.take(first, n, kind)
+			a.use.SpansFree -= n
+			a.use.spansUsed += n
+			return makeRef(s.index, first)
 		}
-		if err := s.ensure(first, n); err != nil {
-			a.fail(err)
-			return 0
-		}
-		s.take(first, n, kind)
-		a.use.SpansFree -= n
-		a.use.spansUsed += n
-		return makeRef(s.index, first)
 	}
 	return 0
 }
@@ -243,7 +242,7 @@ func (a *Arena) giveBack(sp *span, ref spanRef) {
 		a.use.SpansFree += n
 		return
 	}
-	if s.free == len(s.spans) {
+	if s.used() == 0 {
 		a.release(s)
 	}
 }

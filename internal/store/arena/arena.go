@@ -230,7 +230,7 @@ func (a *Arena) Shrink(bytes int64) []uint16 {
 		}
 	}
 	sort.SliceStable(order, func(i, j int) bool {
-		return len(order[i].spans)-order[i].free < len(order[j].spans)-order[j].free
+		return order[i].used() < order[j].used()
 	})
 	var indices []uint16
 	for _, s := range order {
@@ -257,7 +257,7 @@ func (a *Arena) drain(s *slab) {
 	if a.run.slab() == s.index {
 		a.closeRun()
 	}
-	if s.free == len(s.spans) && a.table[s.index].Load() != nil {
+	if s.used() == 0 && a.table[s.index].Load() != nil {
 		a.release(s)
 	}
 }

@@ -8,12 +8,12 @@ import (
 
 // steady is an arena filled to nine tenths, with the places that fill it.
 func steady(t testing.TB, size uint32) (*Arena, []Place) {
-	a := newArena(t, Config{Bytes: 256 << 20, SlabBytes: 64 << 20,
+	a := newArena(t, Config{Bytes: 64 << 20, SlabBytes: 16 << 20,
 		Sizes: equalSizes(size, 1<<20)})
 	if err := a.WaitReady(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	places := make([]Place, a.Fits(equalSizes(size, 1<<20))/int64(size)*9/10)
+	places := make([]Place, a.Fits(equalSizes(size, 1<<20), 0)/int64(size)*9/10)
 	for i := range places {
 		p, ok := a.AllocSlot(size)
 		if !ok {

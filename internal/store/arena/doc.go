@@ -10,9 +10,10 @@
 // to stay live during the call; who writes and who reads the bytes behind a place is for the caller
 // to order. A Pool is safe for concurrent use. A Ring has one owner goroutine.
 //
-// Memory is faulted in before it is handed out, so running out of it is an error or a refused
-// allocation, never a signal. Nothing has a name in a file system: a crash leaves nothing behind.
+// Memory is faulted in before it is handed out, and only as far as the machine and its control
+// groups have it, so running out is an error or a refused allocation, never a signal. Nothing has a
+// name in a file system: a crash leaves nothing behind.
 //
-// The package never decides what to keep or drop, never reads a clock, and never touches a file.
+// The package never decides what to keep or drop, never reads a clock, and never writes a file.
 // Freeing a place twice, or a place of another arena, is a broken invariant and panics.
 package arena

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that cannot be had is an error and a refused allocation, not a bus error. A memfd cut short
-// behind its mapping fails just as memory that has run out does: on the fault.
+// Memory that cannot be had is an error and a refused allocation, not a bus error. A memfd cut
+// short behind its mapping fails just as memory that has run out does: on the fault.
 func TestMissingMemoryIsAnErrorNotASignal(t *testing.T) {
 	a := newArena(t, Config{Bytes: 2 * SpanBytes, Sizes: equalSizes(3000, 1000)})
 	if err := a.WaitReady(context.Background()); err != nil {
@@ -37,6 +37,18 @@ func TestMissingMemoryIsAnErrorNotASignal(t *testing.T) {
 	}
 	a.Bytes(p, 3000)[2999] = 1
 	a.Free(p)
+	if a.Capacity() != SpanBytes || a.Usage().SpansFree != 1 {
+		t.Fatalf("capacity %d, usage %+v", a.Capacity(), a.Usage())
+	}
+	run := make([]Place, 1) // what has memory serves on
+	if !a.AllocRun([]uint32{3000}, run) || run[0].Offset() != 0 {
+		t.Fatalf("the span with memory was refused: %v", run[0])
+	}
+	a.Shrink(1)
+	a.Free(run[0])
+	if len(a.Slabs()) != 0 {
+		t.Fatal("the drained slab stayed")
+	}
 }
 
 // Where a slab's end cuts a region short, single spans stand in.

@@ -3,6 +3,7 @@ package arena
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -16,10 +17,11 @@ const faultBytes = 4 * SpanBytes
 type spanKind uint8
 
 const (
-	spanFree  spanKind = iota
-	spanSlots          // slots of one class; a region of one or more spans
-	spanRun            // a piece of a run, bump-allocated
-	spanLarge          // one sample on whole spans
+	spanFree   spanKind = iota
+	spanSlots           // slots of one class; a region of one or more spans
+	spanRun             // a piece of a run, bump-allocated
+	spanLarge           // one sample on whole spans
+	spanAbsent          // there is no memory for it
 )
 
 // span describes one span. For a region of several only the first, its head, is kept up to date;
@@ -57,6 +59,7 @@ type slab struct {
 	taken    []uint64 // bit per slot, words of them per span
 	words    int
 	free     int // spans free
+	absent   int // spans without memory
 	low      int // no span below this one is free
 	high     int // nor any from this one on
 	draining bool
@@ -113,6 +116,10 @@ func mapSealed(name string, bytes int64, seals int) (int, []byte, error) {
 // fault backs mem, which lies at off in fd, with memory. After it returns nil no access to mem can
 // raise a signal.
 func fault(fd int, mem []byte, off int64) error {
+	if left := available(os.DirFS("/")); left < int64(len(mem))+headroomBytes {
+		return fmt.Errorf("reserve %d bytes of memory, the machine or its control group has %d left, "+
+			"give the node less of it: %w", len(mem), left, unix.ENOMEM)
+	}
 	for {
 		err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 		if errors.Is(err, unix.EINVAL) { // before Linux 5.14
@@ -131,11 +138,8 @@ func fault(fd int, mem []byte, off int64) error {
 
 // ensure backs spans [first, first+n) with memory, unless they are already.
 func (s *slab) ensure(first, n int) error {
-	if int64(first+n) <= s.faulted.Load() {
-		return nil
-	}
 	for i := first; i < first+n; i++ {
-		if s.touched[i] {
+		if s.backed(i) {
 			continue
 		}
 		off := int64(i) * SpanBytes
@@ -146,6 +150,26 @@ func (s *slab) ensure(first, n int) error {
 	}
 	return nil
 }
+
+func (s *slab) backed(i int) bool { return int64(i) < s.faulted.Load() || s.touched[i] }
+
+// withdraw takes the free spans without memory out of use, once memory has run out, and returns how
+// many there were. What has memory serves on.
+func (s *slab) withdraw() int {
+	n := 0
+	for i := range s.spans {
+		if s.spans[i].kind == spanFree && !s.backed(i) {
+			s.spans[i].kind = spanAbsent
+			n++
+		}
+	}
+	s.free -= n
+	s.absent += n
+	return n
+}
+
+// used is how many spans have samples in them.
+func (s *slab) used() int { return len(s.spans) - s.free - s.absent }
 
 // faultStep backs the next few spans and says whether any are left. It is the faulter's, and the
 // only code that meets a slab outside the owner goroutine beside Bytes.
