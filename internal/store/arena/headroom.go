@@ -21,8 +21,9 @@ func available(root fs.FS) int64 {
 	if kib, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {
 		free = kib * 1024
 	}
-	group, ok := text(root, "proc/self/cgroup")
-	if _, group, ok = strings.Cut(group, "0::/"); !ok {
+	groups, _ := text(root, "proc/self/cgroup")
+	_, group, ok := strings.Cut(groups, "0::/")
+	if !ok {
 		return free
 	}
 	group, _, _ = strings.Cut(group, "\n")
