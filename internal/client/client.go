@@ -118,8 +118,8 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("no daemon listens on %s: start one with `belady serve` (%w)",
 			c.cfg.Socket, err)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the daemon on %s belongs to another user: each user runs their own,"+
-			" started with `belady serve` (%w)", c.cfg.Socket, err)
+		return nil, fmt.Errorf("the daemon on %s belongs to another user: start your own with"+
+			" `belady serve` (%w)", c.cfg.Socket, err)
 	}
 	return nil, fmt.Errorf("connect to the daemon on %s: %w", c.cfg.Socket, err)
 }

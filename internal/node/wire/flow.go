@@ -142,7 +142,9 @@ func (v WindowView) Len() int     { return len(v.ids) / 4 }
 func (v WindowView) Batches() int { return len(v.ends) / 4 }
 
 // ID is the i-th id. It may be any number: only the dataset knows how many samples there are.
-func (v WindowView) ID(i int) sample.ID { return sample.ID(binary.LittleEndian.Uint32(v.ids[4*i:])) }
+func (v WindowView) ID(i int) sample.ID {
+	return sample.ID(binary.LittleEndian.Uint32(v.ids[4*i:]))
+}
 
 // End is the index in the ids after batch i's last.
 func (v WindowView) End(i int) uint32 { return binary.LittleEndian.Uint32(v.ends[4*i:]) }

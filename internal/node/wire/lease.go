@@ -208,7 +208,7 @@ func DecodeLease(p []byte) (LeaseView, error) {
 	return v, nil
 }
 
-// split cuts the arrays out of the payload. All arithmetic is in uint64: 2³²·(16+4·2¹⁶) fits.
+// split cuts the arrays out of the payload. In uint64 nothing overflows: 2³²·(16+4·2¹⁶) fits.
 func (v *LeaseView) split(p []byte) error {
 	n := uint64(v.Count)
 	places, fields := uint64(0), uint64(0)

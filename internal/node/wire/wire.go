@@ -113,13 +113,14 @@ func Parse(buf []byte, max int) (f Frame, size, need int, err error) {
 			ErrTooLarge, Type(buf[4]), n, max)
 	}
 	if r := binary.LittleEndian.Uint16(buf[6:]); r != 0 {
-		return Frame{}, 0, 0, fmt.Errorf("%w: reserved header bytes are %#x, not 0", ErrMalformed, r)
+		return Frame{}, 0, 0, fmt.Errorf("%w: reserved header bytes are %#x", ErrMalformed, r)
 	}
 	size = HeaderSize + int(n)
 	if len(buf) < size {
 		return Frame{}, 0, size, nil
 	}
-	return Frame{Type: Type(buf[4]), Flags: buf[5], Payload: buf[HeaderSize:size:size]}, size, 0, nil
+	f = Frame{Type: Type(buf[4]), Flags: buf[5], Payload: buf[HeaderSize:size:size]}
+	return f, size, 0, nil
 }
 
 // begin appends a header whose length finish fills in.

@@ -23,7 +23,8 @@ var (
 		Job:      "resnet50",
 		Datasets: []Dataset{{Name: "imagenet"}, {Name: "extra", Weight: 0.5}},
 		Order: order.Spec{
-			Kind: "torch-distributed", Torch: "2.6", Samples: 1281167, Seed: 7, World: 8, Batch: 256,
+			Kind: "torch-distributed", Torch: "2.6", Samples: 1281167, Seed: 7, World: 8,
+			Batch: 256,
 		},
 		Epochs: 90,
 		Start:  Start{Epoch: 3, Position: 4096, Batch: 2},
@@ -222,7 +223,8 @@ func TestDecodersRefuseOtherLengths(t *testing.T) {
 			if f.name == "Error" && n >= 12 || f.name == "Release" && n > 0 && n%8 == 0 {
 				continue
 			}
-			if _, err := decode(Frame{frame.Type, 0, frame.Payload[:n]}); !errors.Is(err, ErrMalformed) {
+			_, err := decode(Frame{frame.Type, 0, frame.Payload[:n]})
+			if !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut to %d bytes: %v", f.name, n, err)
 			}
 		}
@@ -322,7 +324,8 @@ func TestWindowRoundTrip(t *testing.T) {
 
 func TestErrorRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := &Error{Code: Code(rapid.Uint16().Draw(t, "code")), Fatal: rapid.Bool().Draw(t, "fatal"),
+		want := &Error{Code: Code(rapid.Uint16().Draw(t, "code")),
+			Fatal: rapid.Bool().Draw(t, "fatal"),
 			Epoch: rapid.Uint32().Draw(t, "epoch"), Batch: rapid.Uint32().Draw(t, "batch"),
 			Text: rapid.String().Draw(t, "text")}
 		got, err := DecodeError(one(t, AppendError(nil, want)).Payload)
@@ -392,6 +395,29 @@ func TestNames(t *testing.T) {
 	err := fmt.Errorf("open: %w", someError)
 	if !errors.Is(err, &Error{Code: CodeChanged}) || errors.Is(err, &Error{Code: CodeAbsent}) {
 		t.Errorf("errors.Is does not go by code")
+	}
+}
+
+// Clients in other languages are written from the document: it must name what the code names.
+func TestDocumentNamesEverything(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/format/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := []string{fmt.Sprintf("version %d", MaxVersion), Preamble}
+	for c := CodeInternal; c <= CodeShuttingDown; c++ {
+		wants = append(wants, fmt.Sprintf("| %d | %s |", c, c))
+	}
+	for c := range Cause(Causes) {
+		wants = append(wants, fmt.Sprintf("| %d | %s |", c, c))
+	}
+	for typ, name := range typeNames {
+		wants = append(wants, fmt.Sprintf("| %d | %s |", typ, name), "### "+name)
+	}
+	for _, want := range wants {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/format/wire.md does not say %q", want)
+		}
 	}
 }
 
