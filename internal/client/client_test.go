@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -120,6 +121,39 @@ func TestStallIsAttributed(t *testing.T) {
 			t.Errorf("stall by %s: %v", wire.Cause(c), stall)
 		}
 	}
+}
+
+// A daemon whose arena is full of what another goroutine holds hears of its release even while
+// Next waits.
+func TestReleaseWhileNextWaits(t *testing.T) {
+	waits := make(chan struct{})
+	d := listen(t, "", greetOnly, func(p *peer) {
+		p.greet()
+		p.attach()
+		p.slab(0, wire.SlabArena)
+		p.send(p.lease(0, 0, 0, wire.CauseNone))
+		for p.credits < 5 && p.hear() { // the fifth comes when Next is about to wait
+		}
+		close(waits)
+		for len(p.released) == 0 && p.hear() {
+		}
+		p.send(p.lease(0, 0, 1, wire.CauseArena))
+		p.drain()
+	})
+	s := open(t, dial(t, d, Config{}), anAttach)
+	first, err := s.Next(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { <-waits; first.Release() })
+	b, err := s.Next(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, b, 0, 1)
+	b.Release()
+	wg.Wait()
 }
 
 func TestStartInTheMiddle(t *testing.T) {

@@ -47,6 +47,7 @@ type Session struct {
 	windows []kept
 	spare   []*lease
 	stats   Stats
+	waiting bool // Next has said all there was to say, and reads
 	closed  bool
 }
 
@@ -157,6 +158,8 @@ func (s *Session) receive(ctx context.Context) (f wire.Frame, wait time.Duration
 	}
 	f, ok, err := l.r.Poll()
 	if !ok && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		s.setWaiting(true)
+		defer s.setWaiting(false)
 		if err := s.flush(ctx, l); err != nil {
 			return f, 0, err
 		}
@@ -168,6 +171,12 @@ func (s *Session) receive(ctx context.Context) (f wire.Frame, wait time.Duration
 		err = errLost
 	}
 	return f, wait, err
+}
+
+func (s *Session) setWaiting(waiting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = waiting
 }
 
 func (s *Session) due(l *link) int {
@@ -360,8 +369,9 @@ func (s *Session) release(b *Batch) {
 	l.releases = append(l.releases, le.view.Seq)
 	dead := le.table.drop(nil)
 	last := l.retired && l.held == 0
-	// Where no Next will come to tell the daemon, tell it now.
-	tell := !last && (s.closed || s.failed != nil && !l.retired)
+	// Where no Next will come to tell the daemon, tell it now; above all if it is for want of
+	// this room that Next waits.
+	tell := !last && (s.closed || !l.retired && (s.failed != nil || s.waiting))
 	if le.link, le.table = nil, nil; len(s.spare) < maxSpare {
 		s.spare = append(s.spare, le)
 	}
