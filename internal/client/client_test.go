@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"belady/internal/core/sample"
 	"belady/internal/node/wire"
 )
@@ -548,5 +550,39 @@ func BenchmarkNext(b *testing.B) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 	if sum != n*size*b.N {
 		b.Fatal("bytes are missing")
+	}
+}
+
+func TestPackedBatchesAndFields(t *testing.T) {
+	d := listen(t, "", greetOnly, func(p *peer) {
+		p.greet()
+		p.attach()
+		fd, size := memory(t, 8192)
+		p.fds = append(p.fds, fd)
+		if _, err := unix.Pwrite(fd, []byte("imagelabel..pixels"), 100); err != nil {
+			t.Error(err)
+		}
+		if err := p.w.SendSlab(wire.Slab{Kind: wire.SlabPacked, Bytes: size}, fd); err != nil {
+			t.Error(err)
+		}
+		l := &wire.Lease{Form: wire.FormPacked, Stride: 12, Base: wire.At(0, 100), Fields: 3,
+			Flags: wire.LeasePrivate}
+		p.send(wire.AppendLease(nil, l, []sample.ID{7, 8}, []uint32{10, 6}, nil,
+			[]uint32{5, 5, 0, 0, 6, 0}))
+		p.drain()
+	})
+	b, err := open(t, dial(t, d, Config{}), anAttach).Next(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	var got []string
+	for i := range b.Len() {
+		for f := range b.Fields() {
+			got = append(got, string(b.Field(i, f)))
+		}
+	}
+	if s := strings.Join(got, "|"); s != "image|label|||pixels|" || b.Size() != 16 || !b.Private {
+		t.Errorf("fields are %q of %d bytes, private %v", s, b.Size(), b.Private)
 	}
 }
