@@ -106,6 +106,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 
 	// Every verb, each from the file of its name.
 	root.AddCommand(
+		newDatasetCommand(env),
 		newOrderCommand(),
 		newVersionCommand(env),
 	)

@@ -149,11 +149,13 @@ func TestProgressOffATerminalIsLines(t *testing.T) {
 
 // The moving bar owns a goroutine; Done must end it, whether or not the total was reached.
 func TestTerminalProgressEnds(t *testing.T) {
-	var out bytes.Buffer
-	bar := newTerminalProgress(&out, "read", 0, "B")
-	bar.Set(1 << 20)
-	bar.SetTotal(3 << 20)
-	bar.Message("a line between")
-	bar.Done()
+	for _, total := range []int64{0, 1 << 20, 9 << 20} {
+		var out bytes.Buffer
+		bar := newTerminalProgress(&out, "read", total, "B")
+		bar.Set(1 << 20)
+		bar.SetTotal(3 << 20)
+		bar.Message("a line between")
+		bar.Done()
+	}
 	goleak.VerifyNone(t)
 }

@@ -11,6 +11,7 @@ import (
 
 	"belady/internal/store/origin"
 	"belady/internal/store/origin/posix"
+	"belady/internal/store/origin/s3"
 	"belady/internal/store/origin/synth"
 	"belady/internal/store/origin/throttle"
 )
@@ -19,6 +20,7 @@ import (
 // throttle+SCHEME:// wraps any of them.
 var originDrivers = map[string]func(context.Context, *url.URL) (origin.Origin, error){
 	"file":  openFiles,
+	"s3":    openS3,
 	"synth": openSynth,
 }
 
@@ -70,6 +72,14 @@ func openFiles(_ context.Context, u *url.URL) (origin.Origin, error) {
 		return nil, err
 	}
 	return posix.New(dir)
+}
+
+func openS3(ctx context.Context, u *url.URL) (origin.Origin, error) {
+	config, err := s3.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	return s3.New(ctx, config)
 }
 
 func openSynth(_ context.Context, u *url.URL) (origin.Origin, error) {

@@ -42,6 +42,22 @@ func TestOpenOrigin(t *testing.T) {
 	}
 }
 
+// Opening S3 makes no request, so the table can be checked without a server.
+func TestOpenS3(t *testing.T) {
+	for _, name := range []string{"s3://bucket/data", "throttle+s3://bucket/data"} {
+		o, err := openOrigin(t.Context(), name+"?region=eu-north-1&anonymous=true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(o.URL(), name) {
+			t.Errorf("opened %s, want %s", o.URL(), name)
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOpenOriginRefusals(t *testing.T) {
 	for name, says := range map[string]string{
 		"ftp://host/data":                "no driver for ftp://, write a path or one of file://",

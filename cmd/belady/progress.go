@@ -55,10 +55,13 @@ func newTerminalProgress(w io.Writer, title string, total int64, unit string) te
 			return " " + quantity(int64(float64(s.Current)/seconds), unit) + "/s"
 		}
 	}
-	bar := container.AddBar(total,
+	// mpb ends a bar made with a total only when that total is reached, which may never happen;
+	// one made without can be ended by Done.
+	bar := container.AddBar(0,
 		mpb.PrependDecorators(decor.Name(title+" ")),
 		mpb.AppendDecorators(decor.Any(counted), decor.Any(rate),
 			decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 6}), " done")))
+	bar.SetTotal(total, false)
 	return terminalProgress{container, bar}
 }
 
