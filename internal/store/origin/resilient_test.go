@@ -359,7 +359,8 @@ func TestRetryConfigIsValidated(t *testing.T) {
 
 func TestParseBytes(t *testing.T) {
 	for in, want := range map[string]int64{
-		"110KB": 110_000, "110KiB": 112_640, "200MB": 200e6, "200MB/s": 200e6, "4096": 4096, "1.5GB": 15e8,
+		"110KB": 110_000, "110KiB": 112_640, "200MB": 200e6, "200MB/s": 200e6, "4096": 4096,
+		"1.5GB": 15e8,
 	} {
 		if got, err := ParseBytes(in); err != nil || got != want {
 			t.Errorf("ParseBytes(%q) = %d, %v; want %d", in, got, err, want)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -19,17 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func put(t testing.TB, dir, name string, content []byte) {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func open(t testing.TB, dir string) origin.Origin {
 	t.Helper()
@@ -43,34 +31,15 @@ func open(t testing.TB, dir string) origin.Origin {
 
 func TestConformance(t *testing.T) {
 	origintest.Run(t, func(t *testing.T, files map[string][]byte) origintest.Subject {
-		dir := t.TempDir()
 		files["bytes\xff\x01\n.x"] = []byte("names are bytes, not text")
-		for name, content := range files {
-			put(t, dir, name, content)
-		}
-		return origintest.Subject{
-			Origin: open(t, dir),
-			Files:  files,
-			Put: func(name string, content []byte) {
-				put(t, dir, name, content)
-				later := time.Now().Add(time.Second)
-				if err := os.Chtimes(filepath.Join(dir, name), later, later); err != nil {
-					t.Fatal(err)
-				}
-			},
-			Delete: func(name string) {
-				if err := os.Remove(filepath.Join(dir, name)); err != nil {
-					t.Fatal(err)
-				}
-			},
-		}
+		return origintest.Folder(t, files, func(dir string) origin.Origin { return open(t, dir) })
 	})
 }
 
 func TestNothingOutsideTheRoot(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
-	put(t, outside, "secret", []byte("secret"))
-	put(t, dir, "in/file", []byte("inside"))
+	origintest.WriteFile(t, outside, "secret", []byte("secret"))
+	origintest.WriteFile(t, dir, "in/file", []byte("inside"))
 	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "out")); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +61,7 @@ func TestNothingOutsideTheRoot(t *testing.T) {
 
 func TestLinksInside(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "data/file", []byte("inside"))
+	origintest.WriteFile(t, dir, "data/file", []byte("inside"))
 	for link, target := range map[string]string{"file": "data/file", "alias": "data"} {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -121,7 +90,7 @@ func TestLinksInside(t *testing.T) {
 
 func TestOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "folder/file", []byte("x"))
+	origintest.WriteFile(t, dir, "folder/file", []byte("x"))
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +109,7 @@ func TestOnlyRegularFiles(t *testing.T) {
 func TestListStopsWhenCancelled(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a/1", "b/1", "c/1", "d/e/f/1"} {
-		put(t, dir, name, []byte("x"))
+		origintest.WriteFile(t, dir, name, []byte("x"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	err := open(t, dir).List(ctx, func([]dataset.Object) error {
@@ -179,7 +148,7 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 
 func BenchmarkRead3KB(b *testing.B) {
 	dir := b.TempDir()
-	put(b, dir, "class/file", make([]byte, 3000))
+	origintest.WriteFile(b, dir, "class/file", make([]byte, 3000))
 	o := open(b, dir)
 	dst := make([]byte, 3000)
 	b.SetBytes(3000)

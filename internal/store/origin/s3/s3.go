@@ -180,9 +180,10 @@ func newTransport(idle int) *http.Transport {
 	}
 	var http1 http.Protocols
 	http1.SetHTTP1(true) // one stream per connection: HTTP/2 would share one window among all
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           dialer.DialContext,
 		Protocols:             &http1,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: time.Minute,

@@ -87,6 +87,15 @@ func TestConformance(t *testing.T) {
 			return throttled
 		}))
 	})
+	t.Run("resilient", func(t *testing.T) {
+		origintest.Run(t, maker("", func(t *testing.T, o origin.Origin) origin.Origin {
+			resilient, err := origin.Resilient(o, origin.RetryDefaults())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resilient
+		}))
+	})
 }
 
 // A body cut again and again is put together from ranges; none of it is lost or doubled.

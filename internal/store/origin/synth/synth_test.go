@@ -24,13 +24,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files := map[string][]byte{}
-		for id := range sample.ID(200) {
-			b := make([]byte, o.Size(id))
-			o.Fill(id, 0, b)
-			files[o.Object(id).Name] = b
-		}
-		return origintest.Subject{Origin: o, Files: files}
+		return origintest.Subject{Origin: o, Files: origintest.ComputedFiles(o)}
 	})
 }
 
@@ -106,7 +100,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestSizesAndBytesAreSpread(t *testing.T) {
-	o, err := synth.New(synth.Config{Samples: 10000, SizeBytes: 1000, Spread: 0.2, Seed: 1, Classes: 1})
+	o, err := synth.New(synth.Config{Samples: 10000, SizeBytes: 1000, Spread: 0.2, Seed: 1,
+		Classes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
