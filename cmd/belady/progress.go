@@ -47,20 +47,31 @@ type terminalProgress struct {
 func newTerminalProgress(w io.Writer, title string, total int64, unit string) terminalProgress {
 	container := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
 	counted := func(s decor.Statistics) string { return amount(s.Current, s.Total, unit) }
-	rate := func(decor.Statistics) string { return "" }
-	if unit == "B" {
-		start := time.Now()
-		rate = func(s decor.Statistics) string {
-			seconds := max(time.Since(start).Seconds(), 0.001)
-			return " " + quantity(int64(float64(s.Current)/seconds), unit) + "/s"
+	start := time.Now()
+	rate := func(s decor.Statistics) string {
+		if unit != "B" {
+			return ""
 		}
+		seconds := max(time.Since(start).Seconds(), 0.001)
+		return " " + quantity(int64(float64(s.Current)/seconds), unit) + "/s"
+	}
+	// mpb's own estimate turns negative while the total is unknown.
+	left := func(s decor.Statistics) string {
+		if s.Completed {
+			return ", done"
+		}
+		if s.Current <= 0 || s.Total <= s.Current {
+			return ""
+		}
+		share := float64(s.Total-s.Current) / float64(s.Current)
+		estimate := time.Duration(float64(time.Since(start)) * share)
+		return ", " + estimate.Round(time.Second).String() + " left"
 	}
 	// mpb ends a bar made with a total only when that total is reached, which may never happen;
 	// one made without can be ended by Done.
 	bar := container.AddBar(0,
 		mpb.PrependDecorators(decor.Name(title+" ")),
-		mpb.AppendDecorators(decor.Any(counted), decor.Any(rate),
-			decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 6}), " done")))
+		mpb.AppendDecorators(decor.Any(counted), decor.Any(rate), decor.Any(left)))
 	bar.SetTotal(total, false)
 	return terminalProgress{container, bar}
 }
