@@ -138,9 +138,10 @@ def test_random(draw: random.Random) -> None:
 
 def test_loader_generator(draw: random.Random) -> None:
     for case in range(20):
-        n, seed, epoch = draw.randint(1, 200), draw.getrandbits(40), draw.randint(0, 3)
-        batch, drop = draw.randint(1, 9), draw.random() < 0.5
         persistent = case < 2
+        n, seed = draw.randint(1, 200), draw.getrandbits(40)
+        epoch = draw.randint(2 * persistent, 3)
+        batch, drop = draw.randint(1, 9), draw.random() < 0.5
         loader = DataLoader(
             list(range(n)), batch, shuffle=True, drop_last=drop, generator=seeded(seed),
             num_workers=int(persistent), persistent_workers=persistent,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"belady/internal/core/order"
+	"belady/internal/core/order/torch"
 	"belady/internal/core/sample"
 )
 
@@ -90,6 +91,53 @@ func TestTorchdata(t *testing.T) {
 			}
 			if got := batches(e); !reflect.DeepEqual(got, c.Epochs[epoch]) {
 				t.Errorf("case %d epoch %d:\n got %v\nwant %v", i, epoch, got, c.Epochs[epoch])
+			}
+		}
+	}
+}
+
+// TestStream draws an epoch after the other from one generator, by hand, as loader and sampler do
+// in turn: an order must find the same place in the stream by counting.
+func TestStream(t *testing.T) {
+	const n, k = 23, 60
+	rules, err := torch.RulesOf("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, loader := range []string{"none", "every epoch", "persistent"} {
+		for _, kind := range []string{order.Random, order.Replacement, order.Torchdata} {
+			s := order.Spec{Kind: kind, Samples: n, Seed: 7, Batch: 4,
+				LoaderGenerator: loader != "none", PersistentWorkers: loader == "persistent"}
+			if kind != order.Torchdata {
+				s.Draws = k
+			}
+			o := mustNew(t, s)
+			g := torch.Seeded(s.Seed)
+			for epoch := range 4 {
+				seeds := s.LoaderGenerator && (epoch == 0 || !s.PersistentWorkers)
+				if seeds && kind != order.Torchdata {
+					g.Int64()
+				}
+				want := make([]sample.ID, 3*n)
+				switch kind {
+				case order.Random:
+					// Two permutations in full, and 60 mod 23 entries of a third.
+					for i := range 3 {
+						torch.Randperm(&g, rules, want[i*n:(i+1)*n])
+					}
+				case order.Replacement:
+					torch.Randint(&g, rules, n, want[:k])
+				case order.Torchdata:
+					torch.Randperm(&g, rules, want[:n])
+				}
+				if seeds && kind == order.Torchdata {
+					g.Int64()
+				}
+				want = want[:s.Length()]
+				if got := mustEpoch(t, o, epoch, 0, 0).IDs; !reflect.DeepEqual(got, want) {
+					t.Errorf("%s, base_seed %s, epoch %d:\n got %v\nwant %v",
+						kind, loader, epoch, got, want)
+				}
 			}
 		}
 	}
