@@ -113,7 +113,7 @@ func (s *server) client() *awss3.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	transport := &http.Transport{}
+	transport := &http.Transport{MaxIdleConnsPerHost: 512}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	return awss3.NewFromConfig(cfg, func(o *awss3.Options) {
 		o.BaseEndpoint = aws.String(s.endpoint())

@@ -34,3 +34,21 @@ func (p *pipe) reserve(now int64, n uint64) int64 {
 	p.remainder = remainder
 	return p.next
 }
+
+// slot is a place inside the origin and the history of its last read.
+type slot struct {
+	due      int64 // when the read should have ended
+	released int64 // when it did
+}
+
+// credit is how much earlier than its latency a read begun at start ends, to make up for the
+// slot's last read having ended late: timers are late by up to a millisecond, and without this
+// requests × latency / concurrency would grow by it. There is none unless the slot was wanted all
+// the while: then a read has its full latency.
+func (s slot) credit(start int64, latency time.Duration, waited bool) int64 {
+	const turnaround = int64(time.Millisecond)
+	if s.due == 0 || (!waited && start-s.released > turnaround) {
+		return 0
+	}
+	return max(0, min(start-s.due, int64(idleCredit), int64(latency)/2))
+}

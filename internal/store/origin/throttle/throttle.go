@@ -82,7 +82,7 @@ type Origin struct {
 	inner    origin.Origin
 	config   Config
 	opened   time.Time
-	slots    chan struct{} // a place inside; nil: unlimited
+	slots    chan slot     // the places inside; nil: unlimited
 	closed   chan struct{} // ends hanging reads
 	counters *Counters
 	unmap    func() error
@@ -112,7 +112,10 @@ func New(inner origin.Origin, c Config) (*Origin, error) {
 	o := &Origin{inner: inner, config: c, opened: time.Now(), closed: make(chan struct{}),
 		counters: counters, unmap: unmap, pipe: pipe{rate: uint64(c.RateBytes)}}
 	if c.Concurrency > 0 {
-		o.slots = make(chan struct{}, c.Concurrency)
+		o.slots = make(chan slot, c.Concurrency)
+		for range c.Concurrency {
+			o.slots <- slot{}
+		}
 	}
 	return o, nil
 }
@@ -157,38 +160,59 @@ func (o *Origin) Read(ctx context.Context, part dataset.Part, dst []byte) error 
 		return err
 	}
 	defer o.using.RUnlock()
-	if o.slots != nil {
-		select {
-		case o.slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		defer func() { <-o.slots }()
+	place, waited, err := o.take(ctx)
+	if err != nil {
+		return err
 	}
 	raise(&o.counters.ConcurrencyMax, uint64(o.inside.Add(1)))
-	defer o.inside.Add(-1)
 	start := o.now()
-	if o.counters.Requests.Add(1) == 1 || o.counters.FirstNs.Load() == 0 {
+	o.counters.Requests.Add(1)
+	if o.counters.FirstNs.Load() == 0 {
 		o.counters.FirstNs.CompareAndSwap(0, o.wall(start))
 	}
-	err := o.read(ctx, start, part, dst)
+	early := start + int64(o.config.Latency) - place.credit(start, o.config.Latency, waited)
+	due, err := o.read(ctx, start, early, part, dst)
 	if err == nil {
 		o.counters.Bytes.Add(uint64(len(dst)))
 	}
-	raise(&o.counters.LastNs, o.wall(o.now()))
+	end := o.now()
+	raise(&o.counters.LastNs, o.wall(end))
+	o.inside.Add(-1) // before the place is given away, or the next would be counted beside this one
+	if o.slots != nil {
+		o.slots <- slot{due: due, released: end}
+	}
 	return err
+}
+
+// take waits for a place inside and says whether it had to.
+func (o *Origin) take(ctx context.Context) (place slot, waited bool, err error) {
+	if o.slots == nil {
+		return slot{}, false, nil
+	}
+	select {
+	case place = <-o.slots:
+		return place, false, nil
+	default:
+	}
+	select {
+	case place = <-o.slots:
+		return place, true, nil
+	case <-ctx.Done():
+		return slot{}, true, ctx.Err()
+	}
 }
 
 // wall turns a time since the opening into Unix time.
 func (o *Origin) wall(at int64) uint64 { return uint64(o.opened.UnixNano() + at) }
 
-func (o *Origin) read(ctx context.Context, start int64, part dataset.Part, dst []byte) error {
-	early := start + int64(o.config.Latency)
+// read answers not before early, and returns also when it should have.
+func (o *Origin) read(ctx context.Context, start, early int64, part dataset.Part, dst []byte) (
+	due int64, err error) {
 	fault := o.config.Faults.Pick(o.sequence.Add(1), time.Duration(start), part.Name)
 	switch fault {
 	case None, Drip, Short, Corrupt:
 	default:
-		return o.refuse(ctx, fault, early, part)
+		return early, o.refuse(ctx, fault, early, part)
 	}
 	n := len(dst)
 	if fault == Short {
@@ -198,13 +222,14 @@ func (o *Origin) read(ctx context.Context, start int64, part dataset.Part, dst [
 	end := o.pipe.reserve(start, uint64(n))
 	o.mu.Unlock()
 	if err := o.inner.Read(ctx, part, dst); err != nil {
-		return err
+		return early, err
 	}
 	if fault == Drip {
 		end = max(end, start+int64(n)*int64(time.Second)/dripRate)
 	}
-	if err := o.wait(ctx, max(early, end-int64(slack))); err != nil {
-		return err
+	due = max(early, end-int64(slack))
+	if err := o.wait(ctx, due); err != nil {
+		return due, err
 	}
 	if fault != None {
 		o.counters.Faults.Add(1)
@@ -212,12 +237,12 @@ func (o *Origin) read(ctx context.Context, start int64, part dataset.Part, dst [
 	switch {
 	case fault == Short:
 		clear(dst[n:])
-		return fmt.Errorf("%w: %q in %s: the connection was cut after %d of %d bytes (injected)",
+		return due, fmt.Errorf("%w: %q in %s: the connection was cut after %d of %d bytes (injected)",
 			origin.ErrUnavailable, part.Name, o.URL(), n, len(dst))
 	case fault == Corrupt && n > 0:
 		dst[n/2] ^= 0x80
 	}
-	return nil
+	return due, nil
 }
 
 // refuse answers a read without any bytes, after the latency an answer takes.

@@ -165,6 +165,31 @@ func TestPipeIsExact(t *testing.T) {
 	})
 }
 
+// A late wake-up is made up for by the slot's next read, but only while the slot is wanted.
+func TestCreditForLateness(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	for _, c := range []struct {
+		slot    slot
+		start   int64
+		latency time.Duration
+		waited  bool
+		want    int64
+		why     string
+	}{
+		{slot{}, 100 * ms, 20e6, true, 0, "a fresh slot"},
+		{slot{100 * ms, 101 * ms}, 101 * ms, 20e6, false, ms, "taken again at once"},
+		{slot{100 * ms, 101 * ms}, 103 * ms, 20e6, false, 0, "left idle"},
+		{slot{100 * ms, 101 * ms}, 103 * ms, 20e6, true, 3 * ms, "wanted all the while"},
+		{slot{100 * ms, 200 * ms}, 200 * ms, 20e6, true, 5 * ms, "not beyond the idle credit"},
+		{slot{100 * ms, 104 * ms}, 104 * ms, 2e6, true, ms, "not beyond half the latency"},
+		{slot{100 * ms, 90 * ms}, 90 * ms, 20e6, true, 0, "ended early: cancelled"},
+	} {
+		if got := c.slot.credit(c.start, c.latency, c.waited); got != c.want {
+			t.Errorf("%s: credit %v, want %v", c.why, time.Duration(got), time.Duration(c.want))
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]error{
 		"error:1":                  origin.ErrUnavailable,
