@@ -1,0 +1,204 @@
+// Package job is the whole contract with a training program: which order it reads, how often,
+// from where on; and the feed that turns that contract into windows for the pump.
+//
+// Equal readings give equal windows in the daemon, in the simulator and in a replay, so windows
+// are never recorded, only readings.
+package job
+
+import (
+	"fmt"
+
+	"belady/internal/core/order"
+	"belady/internal/core/policy"
+	"belady/internal/core/sample"
+)
+
+// Reading is one rank's part of a job.
+type Reading struct {
+	Order  order.Spec `json:"order"`
+	Epochs int        `json:"epochs"` // the epoch after the last
+	Rank   int        `json:"rank"`
+	Start  Start      `json:"start"`
+}
+
+// Start is where a reading begins: epoch, c (entries of its permutation already returned, over all
+// ranks) and the first batch wanted of what is left.
+type Start struct {
+	Epoch    int   `json:"epoch"`
+	Position int64 `json:"position"`
+	Batch    int   `json:"batch"`
+}
+
+// Window is a stretch of a reading, usually an epoch. Its slices are computed off the pump's
+// goroutine and belong to the pump from the event that brings them.
+type Window struct {
+	Epoch int
+	// Batch is the index, in its epoch, of the window's first batch.
+	Batch int
+	IDs   []sample.ID
+	// Ends are the batches' ends in IDs; the last one is len(IDs).
+	Ends []uint32
+	// Next is, for each position, when the same sample is used next: a position counted from the
+	// start of this window, running on into the following epoch; NoNext where none is known. It is
+	// a time, not a place: the use may be another rank's at the same step. Nil where the policy
+	// does not look ahead.
+	Next []uint32
+	// LastOfEpoch: the epoch ends with this window. LastOfJob: nothing follows.
+	LastOfEpoch, LastOfJob bool
+}
+
+// NoNext marks a position whose sample has no known next use.
+const NoNext = 1<<32 - 1
+
+// Validate reports what is wrong with a reading, in a sentence.
+func (r *Reading) Validate() error {
+	if err := r.Order.Validate(); err != nil {
+		return err
+	}
+	if world := r.Order.Ranks(); r.Rank < 0 || r.Rank >= world {
+		return fmt.Errorf("rank %d is not in a world of %d: ranks are 0 to %d",
+			r.Rank, world, world-1)
+	}
+	if r.Epochs <= r.Start.Epoch || r.Start.Epoch < 0 {
+		return fmt.Errorf("epochs end at %d but reading starts at epoch %d: nothing to read",
+			r.Epochs, r.Start.Epoch)
+	}
+	if r.Start.Batch < 0 || r.Start.Position < 0 {
+		return fmt.Errorf("a reading cannot start at batch %d, position %d: use 0 or more",
+			r.Start.Batch, r.Start.Position)
+	}
+	return nil
+}
+
+// PolicyName is the policy in force: the one asked for, or the order's default.
+func PolicyName(asked string, o *order.Spec) string {
+	if asked != "" {
+		return asked
+	}
+	return policy.Default(o.Repeats())
+}
+
+// Feed computes a reading's windows, one an epoch. It belongs to one goroutine at a time.
+type Feed struct {
+	reading Reading
+	ahead   bool
+	order   order.Order
+	// The epoch computed last, kept because it is the next one's predecessor's future.
+	held      order.Epoch
+	heldEpoch int
+	hasHeld   bool
+}
+
+// NewFeed prepares a reading; ahead asks for next uses.
+func NewFeed(r Reading, ahead bool) (*Feed, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	o, err := order.New(r.Order)
+	if err != nil {
+		return nil, err
+	}
+	return &Feed{reading: r, ahead: ahead, order: o}, nil
+}
+
+// Batches is the number of batches of this rank's whole epoch.
+func (f *Feed) Batches() (int, error) {
+	e, err := f.epoch(f.reading.Start.Epoch, 0)
+	return e.Batches(), err
+}
+
+// Window computes the k-th window: epoch Start.Epoch + k, from the start position on if k is 0.
+func (f *Feed) Window(k int) (*Window, error) {
+	r := &f.reading
+	number := r.Start.Epoch + k
+	if number >= r.Epochs {
+		return nil, fmt.Errorf("epoch %d is past the job's last, %d", number, r.Epochs-1)
+	}
+	from := int64(0)
+	if k == 0 {
+		from = r.Start.Position
+	}
+	e, err := f.epoch(number, from)
+	if err != nil {
+		return nil, err
+	}
+	w := &Window{Epoch: number, IDs: e.IDs, LastOfEpoch: true, LastOfJob: number == r.Epochs-1}
+	w.Ends = make([]uint32, e.Batches())
+	for i := range w.Ends {
+		_, hi := e.Bounds(i)
+		w.Ends[i] = uint32(hi)
+	}
+	if f.ahead {
+		if w.Next, err = f.nextUses(e.IDs, number); err != nil {
+			return nil, err
+		}
+	}
+	if k == 0 && r.Start.Batch > 0 {
+		return w.from(r.Start.Batch)
+	}
+	return w, nil
+}
+
+// from cuts the batches before the first wanted.
+func (w *Window) from(batch int) (*Window, error) {
+	if batch >= len(w.Ends) {
+		return nil, fmt.Errorf("epoch %d has %d batches: it cannot start at batch %d",
+			w.Epoch, len(w.Ends), batch)
+	}
+	cut := w.Ends[batch-1]
+	w.Batch = batch
+	w.IDs = w.IDs[cut:]
+	w.Ends = w.Ends[batch:]
+	for i := range w.Ends {
+		w.Ends[i] -= cut
+	}
+	if w.Next != nil {
+		w.Next = w.Next[cut:]
+		for i, n := range w.Next {
+			if n != NoNext {
+				w.Next[i] = n - cut
+			}
+		}
+	}
+	return w, nil
+}
+
+func (f *Feed) epoch(number int, from int64) (order.Epoch, error) {
+	if f.hasHeld && f.heldEpoch == number && from == 0 {
+		return f.held, nil
+	}
+	e, err := f.order.Epoch(number, f.reading.Rank, from, nil)
+	if err == nil && from == 0 {
+		f.held, f.heldEpoch, f.hasHeld = e, number, true
+	}
+	return e, err
+}
+
+// nextUses computes Window.Next: first this epoch's own repeats, then first uses in the next epoch
+// by any rank. Ranks move in step, so another rank's position is a time for this one too.
+func (f *Feed) nextUses(ids []sample.ID, number int) ([]uint32, error) {
+	first := make([]uint32, f.reading.Order.Samples)
+	for i := range first {
+		first[i] = NoNext
+	}
+	if number+1 < f.reading.Epochs {
+		for rank := range f.reading.Order.Ranks() {
+			e, err := f.order.Epoch(number+1, rank, 0, nil)
+			if err != nil {
+				return nil, err
+			}
+			for i := len(e.IDs) - 1; i >= 0; i-- {
+				at := uint32(len(ids) + i)
+				if old := first[e.IDs[i]]; old == NoNext || at < old {
+					first[e.IDs[i]] = at
+				}
+			}
+		}
+	}
+	next := make([]uint32, len(ids))
+	for i := len(ids) - 1; i >= 0; i-- {
+		next[i] = first[ids[i]]
+		first[ids[i]] = uint32(i)
+	}
+	return next, nil
+}

@@ -1,0 +1,145 @@
+// Package plan decides where samples live: a pure function from a canonical input to a plan.
+//
+// Every node computes the same plan from the same input, so plans are never sent, only the digests
+// of their inputs are compared. Nothing here uses floats, because architectures round differently.
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/policy"
+	"belady/internal/core/sample"
+)
+
+// Version is part of the digest: it changes whenever Make would answer differently.
+const Version = 1
+
+// Input is everything a plan follows from.
+type Input struct {
+	Content [32]byte      // the dataset's content id
+	Sizes   dataset.Sizes // sizes of that content
+	Seed    uint64        // the job's seed: salts the spread set
+	Policy  string        // a name in policy.Table
+	Keep    int64         // bytes of ram for kept samples, in the unit of Cost
+	Staging int64         // bytes of staging
+	// Cost is what a sample of that size takes in the arena. It follows from the dataset's sizes
+	// and Keep, so it needs no place in the digest. Nil means the size itself.
+	Cost func(size uint32) int64
+}
+
+// Plan is where samples live on this node. It is immutable.
+type Plan struct {
+	Input
+	Rule      policy.Policy
+	cutoff    uint64 // members of the spread set hash below it
+	all       bool   // the whole dataset is kept
+	salt      uint64
+	SetCount  int   // samples in the spread set
+	SetBytes  int64 // their bytes
+	SetCost   int64 // what they take in the arena, ≤ Keep
+	TotalCost int64 // what the whole dataset would take
+}
+
+// Make computes the plan.
+func Make(in Input) (*Plan, error) {
+	pol, err := policy.Find(in.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if in.Keep < 0 || in.Staging <= 0 {
+		return nil, fmt.Errorf("plan needs staging: %d bytes to keep, %d of staging",
+			in.Keep, in.Staging)
+	}
+	if in.Cost == nil {
+		in.Cost = func(size uint32) int64 { return int64(size) }
+	}
+	p := &Plan{Input: in, Rule: pol, salt: mix(in.Seed ^ 0x9e3779b97f4a7c15)}
+	p.spread()
+	return p, nil
+}
+
+// bins is the resolution of the first pass of spread: enough that one bin of the largest dataset
+// holds few samples, small enough to stay in cache.
+const bins = 1 << 16
+
+// spread finds the cutoff below which hashes belong to the kept set: the samples with the lowest
+// hashes whose cost fits Keep. Two passes over the dataset: a histogram finds the bin in which the
+// budget ends, then that bin alone is walked in hash order.
+func (p *Plan) spread() {
+	n := p.Sizes.Len()
+	cost := make([]int64, bins)
+	for id := range n {
+		c := p.Cost(p.Sizes.Size(sample.ID(id)))
+		cost[p.hash(sample.ID(id))>>48] += c
+		p.TotalCost += c
+	}
+	if p.TotalCost <= p.Keep {
+		p.all = true
+	} else {
+		p.cutoff = p.cut(cost)
+	}
+	for id := range n {
+		if p.InSet(sample.ID(id)) {
+			size := p.Sizes.Size(sample.ID(id))
+			p.SetCount++
+			p.SetBytes += int64(size)
+			p.SetCost += p.Cost(size)
+		}
+	}
+}
+
+func (p *Plan) cut(cost []int64) uint64 {
+	left := p.Keep
+	bin := 0
+	for bin < bins && cost[bin] <= left {
+		left -= cost[bin]
+		bin++
+	}
+	// Inside the bin where the budget ends, take hashes in order while they fit.
+	var edge []uint64
+	costs := map[uint64]int64{}
+	for id := range p.Sizes.Len() {
+		if h := p.hash(sample.ID(id)); int(h>>48) == bin {
+			edge = append(edge, h)
+			costs[h] = p.Cost(p.Sizes.Size(sample.ID(id)))
+		}
+	}
+	slices.Sort(edge)
+	for _, h := range edge {
+		if costs[h] > left {
+			return h
+		}
+		left -= costs[h]
+	}
+	return uint64(bin+1) << 48
+}
+
+// InSet reports whether the sample belongs to the spread set: the K bytes of samples with the
+// lowest hash(id, seed). Fixed for the plan, so misses are uniform along any order.
+func (p *Plan) InSet(id sample.ID) bool { return p.all || p.hash(id) < p.cutoff }
+
+func (p *Plan) hash(id sample.ID) uint64 { return mix(uint64(id) + p.salt) }
+
+// mix is splitmix64's finaliser: a bijection, so no two ids of one dataset share a hash.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Digest identifies the input; nodes compare digests before they trust each other's plan.
+func (in Input) Digest() [32]byte {
+	b := make([]byte, 0, 128)
+	b = binary.LittleEndian.AppendUint32(b, Version)
+	b = append(b, in.Content[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(in.Sizes.Len()))
+	b = binary.LittleEndian.AppendUint64(b, in.Seed)
+	b = binary.LittleEndian.AppendUint64(b, uint64(in.Keep))
+	b = binary.LittleEndian.AppendUint64(b, uint64(in.Staging))
+	b = append(b, in.Policy...)
+	return sha256.Sum256(b)
+}
