@@ -1,0 +1,372 @@
+package pump
+
+import (
+	"belady/internal/core/policy"
+	"belady/internal/core/sample"
+)
+
+// run is a run in flight.
+type run struct {
+	cursor  int32
+	first   int64
+	count   int32
+	seq     uint64 // its batch
+	next    uint32 // next run of the batch
+	fetch   Mask   // positions this run fetched (failed ones taken out)
+	slots   Mask   // of those, the ones in slots
+	waits   int32  // own fetch and runs of others it depends on, not yet over
+	heirs   [4]uint32
+	nheirs  int32
+	live    bool
+	ready   bool
+	recheck bool // a run it depended on failed
+}
+
+// admitSome lets frontiers advance, a batch at a time, earliest deadline first: the cursor with
+// the least time of work ahead of it goes next.
+func (p *Pump) admitSome() {
+	for p.budget > 0 {
+		var best *cursor
+		var least Instant
+		for i := range p.cursors {
+			c := &p.cursors[i]
+			if !c.live || c.closing || c.blocked&stuck != 0 {
+				continue
+			}
+			ahead := Instant(c.pos-c.delivered) * max(c.period, 1)
+			if best == nil || ahead < least {
+				best, least = c, ahead
+			}
+		}
+		if best == nil {
+			break
+		}
+		if !p.advance(best) {
+			// Remember why for the consumer's sake, and look at the others.
+			best.waiting = best.cause()
+			best.blocked |= stuck
+		}
+	}
+	for i := range p.cursors {
+		p.cursors[i].blocked &^= stuck
+	}
+}
+
+// stuck marks, within one Step, a cursor that cannot advance.
+const stuck = 1 << 7
+
+// cause is what keeps a consumer waiting when nothing of its order is on the way.
+func (c *cursor) cause() Cause {
+	if c.credits == 0 || c.lease != c.admit || c.waiting != None {
+		return c.waiting
+	}
+	return c.blocked &^ stuck
+}
+
+// advance does some of the work that takes the frontier to the end of the next batch. It reports
+// whether it got anywhere.
+func (p *Pump) advance(c *cursor) bool {
+	if c.opened {
+		return p.issue(c)
+	}
+	w, index, lo, hi, ok := c.upcoming()
+	if !ok {
+		c.blocked = Order
+		if c.ended() {
+			c.blocked = None
+		}
+		return false
+	}
+	if c.admit-c.tail == uint64(len(c.ring)) {
+		c.blocked = Arena
+		return false
+	}
+	if !p.priced(c, w, lo, hi) {
+		return true // out of budget; goes on next Step
+	}
+	if !p.room(c) {
+		if c.price > p.plan.Staging && c.lease == c.admit {
+			p.refuse(c, w, index)
+		}
+		c.blocked = Arena
+		return false // the price stands: pricing anew at every event would cost more than it tells
+	}
+	if index == 0 && !w.LastOfJob {
+		p.need(c)
+	}
+	*c.at(c.admit) = batch{first: lo, count: int32(hi - lo), epoch: int32(w.Epoch),
+		index: int32(w.Batch + index), runs: nobody, last: nobody, price: c.price,
+		ends: w.LastOfEpoch && index == len(w.Ends)-1}
+	c.admit++
+	c.used += c.price
+	p.promised += c.price
+	c.scan, c.price = hi, 0
+	c.opened = true
+	c.blocked = None
+	return p.issue(c)
+}
+
+// priced adds up what the next batch will take of staging, as far as the budget goes.
+func (p *Pump) priced(c *cursor, w *window, lo, hi int64) bool {
+	stop := min(hi, c.scan+int64(p.budget)+1)
+	ids := w.IDs[c.scan-w.base : stop-w.base]
+	for _, id := range ids {
+		if p.recs[id].bits&stateMask == absent && !(p.plan.Rule.Fixed && p.plan.InSet(id)) {
+			c.price += p.stagingCost(id)
+		}
+	}
+	// Pricing touches what issuing will touch again from cache: count it as a quarter.
+	p.budget -= len(ids) / 4
+	c.scan = stop
+	if stop < hi {
+		p.budget = 0
+	}
+	return stop == hi
+}
+
+// room reports whether the priced batch fits: each cursor may fill its own reserve; beyond it, it
+// must leave the others' unused reserves alone. A batch larger than the reserve goes alone.
+func (p *Pump) room(c *cursor) bool {
+	free := p.plan.Staging - p.staging - p.promised
+	if c.price > free {
+		return false
+	}
+	if c.price == 0 || c.used == 0 || c.used+c.price <= c.reserve {
+		return true
+	}
+	for i := range p.cursors {
+		if d := &p.cursors[i]; d.live && d != c {
+			free -= max(d.reserve-d.used, 0)
+		}
+	}
+	return c.price <= free
+}
+
+// refuse gives up on a batch that all of staging cannot hold; the consumer is told, and detaches.
+func (p *Pump) refuse(c *cursor, w *window, index int) {
+	if c.finished {
+		return
+	}
+	c.finished = true
+	p.moves = append(p.moves, Move{Kind: Refuse, Cursor: c.index, Epoch: int32(w.Epoch),
+		Batch: int32(w.Batch + index), Seq: c.admit, Bytes: c.price})
+}
+
+// issue cuts the open batch into runs and asks for what is missing. It reports progress.
+func (p *Pump) issue(c *cursor) bool {
+	b := c.at(c.admit - 1)
+	end := b.first + int64(b.count)
+	from := c.pos
+	for c.pos < end && p.budget > 0 {
+		if !p.issueRun(c, b, end) {
+			break
+		}
+	}
+	if c.pos == end {
+		p.issuedAll(c, b)
+	}
+	return c.pos > from
+}
+
+// issuedAll closes the open batch: its fetches are charged by now.
+func (p *Pump) issuedAll(c *cursor, b *batch) {
+	b.issued = true
+	c.opened = false
+	p.promised -= b.price
+}
+
+// issueRun makes one run from the frontier on. It fails only where the first position must wait:
+// for a run that can take no more heirs, for a pin, or for a handle.
+func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
+	w := c.windowAt(c.pos)
+	count := int(min(end-c.pos, MaxRun))
+	ids := w.IDs[c.pos-w.base:][:count]
+	handle, ok := p.newRun(c)
+	if !ok {
+		return false
+	}
+	r := &p.runs[handle]
+	var bytes int64
+	n := 0
+	for ; n < count; n++ {
+		id := ids[n]
+		rec := &p.recs[id]
+		if rec.place&pinMask == pinMask {
+			break
+		}
+		state := rec.bits & stateMask
+		if state == absent {
+			size := int64(p.plan.Sizes.Size(id))
+			if bytes+size > MaxRunBytes && bytes > 0 {
+				break
+			}
+			bytes += size
+			p.fetchOne(r, rec, id, n, handle)
+		} else {
+			if state == fetching && !p.inherit(handle, rec.handle()) {
+				break
+			}
+			p.found(rec)
+		}
+		rec.place += pinOne
+		p.reference(rec, id, state == absent, c, w)
+		c.pos++
+	}
+	p.budget -= max(n, 1)
+	if n == 0 {
+		p.freeRun(handle)
+		return false
+	}
+	r.count = int32(n)
+	p.launch(b, r, handle)
+	return true
+}
+
+// found counts a sample that need not be fetched.
+func (p *Pump) found(rec *record) {
+	if rec.member() {
+		p.stats.Hits++
+	} else {
+		p.stats.Shared++
+	}
+}
+
+// fetchOne marks an absent sample for fetching.
+func (p *Pump) fetchOne(r *run, rec *record, id sample.ID, i int, handle uint32) {
+	r.fetch.Set(i)
+	rec.fetchedBy(handle)
+	p.stats.Misses++
+	p.stats.FetchedBytes += int64(p.plan.Sizes.Size(id))
+	if !p.plan.Rule.Fixed || p.plan.InSet(id) {
+		r.slots.Set(i)
+	}
+}
+
+// reference decides membership as the frontier passes a sample: a member is valued anew, another
+// one joins if the tier has room or holds something worth less. c.pos is the sample's position.
+func (p *Pump) reference(rec *record, id sample.ID, fresh bool, c *cursor, w *window) {
+	rule := &p.plan.Rule
+	if rule.Fixed {
+		if fresh {
+			p.settleIn(rec, id, p.plan.InSet(id))
+		}
+		return
+	}
+	rec.bump(pastShift)
+	if rule.Counts {
+		rec.spend(aheadShift)
+	}
+	v := rule.Of(p.facts(id, p.nextUse(c, w, c.pos)))
+	if rec.member() {
+		p.queue.remove(id)
+		p.queue.insert(id, v)
+		return
+	}
+	joins := p.makeRoom(v, p.cost(id))
+	switch {
+	case fresh:
+		p.settleIn(rec, id, joins)
+	case joins:
+		p.staging -= p.stagingCost(id)
+		p.settleIn(rec, id, true)
+	}
+	if joins {
+		p.queue.insert(id, v)
+	}
+}
+
+// settleIn charges a sample to the account it now belongs to.
+func (p *Pump) settleIn(rec *record, id sample.ID, member bool) {
+	if !member {
+		p.staging += p.stagingCost(id)
+		return
+	}
+	rec.bits |= memberBit
+	p.kept += p.cost(id)
+	p.stats.Kept++
+}
+
+// makeRoom evicts what is worth less than v until cost fits, and does no harm: nothing worth as
+// much or more is ever evicted.
+func (p *Pump) makeRoom(v policy.Value, cost int64) bool {
+	if cost > p.plan.Keep {
+		return false
+	}
+	v = p.queue.round(v)
+	for p.kept+cost > p.plan.Keep {
+		id, w, ok := p.queue.least(p.clock())
+		if !ok || !w.Less(v) {
+			return false
+		}
+		p.queue.remove(id)
+		p.evict(id)
+	}
+	return true
+}
+
+// inherit makes the run wait for another one that is fetching a sample both want.
+func (p *Pump) inherit(heir, from uint32) bool {
+	o := &p.runs[from]
+	if heir == from || o.ready {
+		return true
+	}
+	for _, h := range o.heirs[:o.nheirs] {
+		if h == heir {
+			return true
+		}
+	}
+	if int(o.nheirs) == len(o.heirs) {
+		return false
+	}
+	o.heirs[o.nheirs] = heir
+	o.nheirs++
+	p.runs[heir].waits++
+	return true
+}
+
+// launch links a new run into its batch and asks for its fetch.
+func (p *Pump) launch(b *batch, r *run, handle uint32) {
+	if b.last == nobody {
+		b.runs = handle
+	} else {
+		p.runs[b.last].next = handle
+	}
+	b.last = handle
+	if !r.fetch.Empty() {
+		r.waits++
+		p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(handle),
+			Mask: r.fetch, Slots: r.slots})
+	}
+	if r.waits == 0 {
+		r.ready = true
+		return
+	}
+	b.pending++
+}
+
+func (p *Pump) name(handle uint32) Run {
+	r := &p.runs[handle]
+	return Run{Cursor: r.cursor, Handle: handle, First: r.first, Count: r.count}
+}
+
+// newRun takes a handle for a run at the cursor's frontier.
+func (p *Pump) newRun(c *cursor) (uint32, bool) {
+	var h uint32
+	if n := len(p.idle); n > 0 {
+		h = p.idle[n-1]
+		p.idle = p.idle[:n-1]
+	} else {
+		if len(p.runs) == maxRuns {
+			return 0, false
+		}
+		p.runs = append(p.runs, run{})
+		h = uint32(len(p.runs) - 1)
+	}
+	p.runs[h] = run{cursor: c.index, first: c.pos, seq: c.admit - 1, next: nobody, live: true}
+	return h, true
+}
+
+func (p *Pump) freeRun(handle uint32) {
+	p.runs[handle].live = false
+	p.idle = append(p.idle, handle)
+}

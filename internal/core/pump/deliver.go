@@ -1,0 +1,226 @@
+package pump
+
+// stagedRun takes the end of a fetch.
+func (p *Pump) stagedRun(e *Event) {
+	h := e.Run.Handle
+	if int(h) >= len(p.runs) {
+		return
+	}
+	r := &p.runs[h]
+	if !r.live || r.ready || r.first != e.Run.First || r.cursor != e.Run.Cursor {
+		return
+	}
+	failed := e.Failed
+	for i := range failed {
+		failed[i] &= r.fetch[i]
+	}
+	if !failed.Empty() {
+		p.fail(r, &failed)
+	}
+	p.settle(h)
+}
+
+// fail takes back what a run could not fetch.
+func (p *Pump) fail(r *run, failed *Mask) {
+	p.cursors[r.cursor].at(r.seq).failed = true
+	for i, id := range p.IDs(r.cursor, r.first, r.count) {
+		if !failed.Has(i) {
+			continue
+		}
+		p.stats.Failed++
+		rec := &p.recs[id]
+		if rec.bits&queuedBit != 0 {
+			p.queue.remove(id)
+		}
+		if rec.member() {
+			rec.bits &^= memberBit
+			p.kept -= p.cost(id)
+		} else {
+			p.staging -= p.stagingCost(id)
+		}
+		rec.setState(absent)
+	}
+	for i := range failed {
+		r.fetch[i] &^= failed[i]
+	}
+	for _, h := range r.heirs[:r.nheirs] {
+		p.runs[h].recheck = true
+	}
+}
+
+// settle takes one thing a run waited for off its list; with the last it is ready, and so may be
+// those that waited for it.
+func (p *Pump) settle(h uint32) {
+	r := &p.runs[h]
+	if r.waits--; r.waits > 0 {
+		return
+	}
+	if r.recheck && p.retry(r, h) {
+		return
+	}
+	r.ready = true
+	c := &p.cursors[r.cursor]
+	b := c.at(r.seq)
+	b.pending--
+	if c.closing && b.pending == 0 && !b.released {
+		b.released = true
+		p.reclaims = append(p.reclaims, reclaim{r.cursor, r.seq})
+	}
+	heirs, n := r.heirs, r.nheirs
+	r.nheirs = 0
+	for _, heir := range heirs[:n] {
+		p.settle(heir)
+	}
+}
+
+// retry fetches what a run had counted on another run for, and that one failed. Here the samples
+// are staged without joining the tier: their next reference will see to that.
+func (p *Pump) retry(r *run, h uint32) bool {
+	r.recheck = false
+	b := p.cursors[r.cursor].at(r.seq)
+	before := r.fetch
+	for i, id := range p.IDs(r.cursor, r.first, r.count) {
+		if rec := &p.recs[id]; rec.state() == absent && !b.failed {
+			p.fetchOne(r, rec, id, i, h)
+			p.settleIn(rec, id, p.plan.Rule.Fixed && p.plan.InSet(id))
+		}
+	}
+	again := r.fetch
+	for i := range again {
+		again[i] &^= before[i]
+	}
+	if again.Empty() {
+		return false
+	}
+	r.waits++
+	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(h), Mask: again,
+		Slots: r.slots})
+	return true
+}
+
+// deliver hands out the batches that are ready and wanted, in order.
+func (p *Pump) deliver(now Instant, c *cursor) {
+	for c.credits > 0 && c.lease < c.admit && !c.closing {
+		b := c.at(c.lease)
+		if !b.issued || b.pending > 0 {
+			if c.waiting == None {
+				c.waiting = Origin
+			}
+			return
+		}
+		p.moves = append(p.moves, Move{Kind: Lease, Cause: c.waiting, Last: b.ends,
+			Failed: b.failed, Cursor: c.index, Epoch: b.epoch, Batch: b.index, Seq: c.lease,
+			Run: Run{Cursor: c.index, First: b.first, Count: b.count}})
+		c.waiting = None
+		c.credits--
+		c.lease++
+		c.delivered += int64(b.count)
+		if c.leasedAt > 0 && b.count > 0 {
+			took := (now - c.leasedAt) / Instant(b.count)
+			c.period += (took - c.period) / 8
+		}
+		c.leasedAt = now
+	}
+	if c.ended() && c.lease == c.admit && !c.finished && !c.closing {
+		c.finished = true
+		p.moves = append(p.moves, Move{Kind: Finish, Cursor: c.index})
+	}
+}
+
+// release takes a batch back from its consumer.
+func (p *Pump) release(c *cursor, seq uint64) {
+	if seq < c.tail || seq >= c.lease || c.at(seq).released {
+		return
+	}
+	c.at(seq).released = true
+	p.reclaims = append(p.reclaims, reclaim{c.index, seq})
+}
+
+// reclaimSome lets go of released batches, a run at a time.
+func (p *Pump) reclaimSome() {
+	done := 0
+	for done < len(p.reclaims) && p.budget > 0 {
+		if p.reclaimBatch(p.reclaims[done]) {
+			done++
+		}
+	}
+	p.reclaims = append(p.reclaims[:0], p.reclaims[done:]...)
+}
+
+// reclaimBatch reports whether the batch is wholly reclaimed.
+func (p *Pump) reclaimBatch(rc reclaim) bool {
+	c := &p.cursors[rc.cursor]
+	b := c.at(rc.seq)
+	for b.runs != nobody {
+		if p.budget <= 0 {
+			return false
+		}
+		h := b.runs
+		b.runs = p.runs[h].next
+		p.reclaimRun(c, h)
+		p.freeRun(h)
+	}
+	c.used -= b.price
+	b.count = 0 // reclaimed; the tail passes such batches, which may end out of order
+	for c.tail < c.admit && c.at(c.tail).released && c.at(c.tail).count == 0 {
+		c.tail++
+	}
+	for len(c.windows) > 1 && c.windows[1].first <= c.tail {
+		c.windows = append(c.windows[:0], c.windows[1:]...)
+	}
+	p.forget(c)
+	return true
+}
+
+// reclaimRun unpins a run's samples and drops those that nobody wants and the tier does not keep.
+func (p *Pump) reclaimRun(c *cursor, h uint32) {
+	r := &p.runs[h]
+	w := c.windowAt(r.first)
+	ids := w.IDs[r.first-w.base:][:r.count]
+	var drop Mask
+	dropped := false
+	for i, id := range ids {
+		rec := &p.recs[id]
+		rec.place -= pinOne
+		if rec.bits&stateMask == fetching && rec.handle() == h {
+			rec.setState(present)
+		}
+		if rec.bits&(memberBit|stateMask) == present && rec.place < pinOne {
+			rec.setState(absent)
+			p.staging -= p.stagingCost(id)
+			drop.Set(i)
+			dropped = true
+			p.stats.Dropped++
+		}
+	}
+	p.budget -= len(ids)
+	if dropped {
+		p.moves = append(p.moves, Move{Kind: Drop, Cursor: c.index, Run: p.name(h), Mask: drop})
+	}
+}
+
+// preview is a window whose uses are being counted.
+type preview struct {
+	cursor  int32
+	at, end int64
+}
+
+// previewSome counts the uses that new windows bring.
+func (p *Pump) previewSome() {
+	done := 0
+	for ; done < len(p.previews) && p.budget > 0; done++ {
+		v := &p.previews[done]
+		for v.at < v.end && p.budget > 0 {
+			n := min(v.end-v.at, int64(p.budget), MaxRun)
+			for _, id := range p.IDs(v.cursor, v.at, int32(n)) {
+				p.recs[id].bump(aheadShift)
+			}
+			v.at += n
+			p.budget -= int(n)
+		}
+		if v.at < v.end {
+			break
+		}
+	}
+	p.previews = append(p.previews[:0], p.previews[done:]...)
+}

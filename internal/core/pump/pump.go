@@ -1,0 +1,209 @@
+// Package pump is the state machine that turns a plan and events into moves.
+//
+// One pump serves one dataset on one node; the jobs that read it are cursors. The same code runs
+// in the daemon and in the simulator: it knows no clock, no memory and no network, only instants,
+// bytes on paper and runs. Whoever owns a pump calls Step from one goroutine, carries out the
+// moves in the order they come, and reports what happened as events. Equal events give equal
+// moves, always: a recorded run can be replayed.
+//
+// A run is fetched, then leased as part of its batch, then released. The pump touches a sample's
+// record twice, when the frontier passes it and when it is released; all between is per run.
+package pump
+
+import (
+	"belady/internal/core/plan"
+	"belady/internal/core/sample"
+)
+
+// stepWork bounds the positions one Step handles, so that a call takes well under a millisecond;
+// More then says that another is due.
+const stepWork = 4096
+
+// Stats counts what a pump did. As the frontier passes a sample it is a hit if the tier keeps it,
+// shared if it is in staging for another position, and a miss otherwise.
+type Stats struct {
+	Hits, Shared, Misses    int64
+	FetchedBytes            int64
+	Kept, Evicted, Dropped  int64
+	StagingBytes, KeptBytes int64
+	Failed                  int64
+}
+
+// Pump is the state machine. It is not safe for concurrent use.
+type Pump struct {
+	plan    *plan.Plan
+	recs    []record
+	queue   queue
+	cursors []cursor
+	runs    []run
+	idle    []uint32 // free handles in runs
+
+	staging  int64 // bytes of samples in memory that are no members
+	promised int64 // bytes that batches not yet wholly issued were admitted for
+	kept     int64 // bytes of members
+	stats    Stats
+
+	clockBase int64 // ticks of former reference cursors
+	ref       int   // the cursor whose batches are the ticks
+	reclaims  []reclaim
+	previews  []preview
+	sweep     int // next record to look at after a new plan; len(recs) when done
+	budget    int // positions this Step may still handle
+	more      bool
+	moves     []Move
+}
+
+// reclaim is a released batch whose samples are being let go.
+type reclaim struct {
+	cursor int32
+	seq    uint64
+}
+
+// New makes a pump for a plan.
+func New(p *plan.Plan) *Pump {
+	n := p.Sizes.Len()
+	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweep: n}
+	if !p.Rule.Fixed {
+		// Two epochs of known future, two of remembered past.
+		pm.queue = newQueue(pm.recs, p.Rule, 4*int64(n)+4096)
+	}
+	return pm
+}
+
+// Plan returns the plan in force.
+func (p *Pump) Plan() *plan.Plan { return p.plan }
+
+// Stats returns the counts so far.
+func (p *Pump) Stats() Stats {
+	s := p.stats
+	s.StagingBytes, s.KeptBytes = p.staging, p.kept
+	return s
+}
+
+// More reports whether the last Step left work undone that waits for no event.
+func (p *Pump) More() bool { return p.more }
+
+// Step takes what happened up to now and appends to moves what is to be done.
+func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
+	p.moves, p.budget, p.more = moves, stepWork, false
+	for i := range events {
+		p.take(now, &events[i])
+	}
+	p.reclaimSome()
+	p.sweepSome()
+	p.previewSome()
+	p.admitSome()
+	for i := range p.cursors {
+		if c := &p.cursors[i]; c.live {
+			p.deliver(now, c)
+		}
+	}
+	if p.budget <= 0 {
+		p.more = true
+	}
+	moves, p.moves = p.moves, nil
+	return moves
+}
+
+// take applies one event. An event that names nothing in flight is ignored: a client may release
+// twice, and a fetch may end after its cursor is gone.
+func (p *Pump) take(now Instant, e *Event) {
+	if e.Kind == Attached {
+		p.attach(e)
+		return
+	}
+	if e.Kind == Replanned {
+		p.replan(e.Plan)
+		return
+	}
+	if e.Kind == Staged {
+		p.stagedRun(e)
+		return
+	}
+	if e.Cursor < 0 || int(e.Cursor) >= len(p.cursors) || !p.cursors[e.Cursor].live {
+		return
+	}
+	c := &p.cursors[e.Cursor]
+	switch e.Kind {
+	case Ordered:
+		p.ordered(c, e.Window)
+	case Credited:
+		c.credits += e.N
+	case Released:
+		p.release(c, e.Seq)
+	case Detached:
+		p.detach(c)
+	}
+}
+
+// replan puts a new plan in force: another budget for the same samples under the same policy and
+// the same costs. What no longer fits is let go by and by; what now fits comes with its next use.
+func (p *Pump) replan(next *plan.Plan) {
+	if next == nil || next.Sizes.Len() != len(p.recs) || next.Rule.Name != p.plan.Rule.Name {
+		return
+	}
+	p.plan = next
+	p.sweep = 0
+}
+
+// sweepSome lets go of members that a new plan has no room for.
+func (p *Pump) sweepSome() {
+	if !p.plan.Rule.Fixed {
+		for p.kept > p.plan.Keep && p.budget > 0 && p.evictLeast() {
+			p.budget--
+		}
+		return
+	}
+	for p.sweep < len(p.recs) && p.budget > 0 {
+		id := sample.ID(p.sweep)
+		if p.recs[id].member() && !p.plan.InSet(id) {
+			p.evict(id)
+		}
+		p.sweep++
+		p.budget--
+	}
+}
+
+func (p *Pump) evictLeast() bool {
+	id, _, ok := p.queue.least(p.clock())
+	if ok {
+		p.queue.remove(id)
+		p.evict(id)
+	}
+	return ok
+}
+
+// evict ends a sample's membership. If it is pinned its bytes become staging's, and its last
+// release drops them; otherwise they go now.
+func (p *Pump) evict(id sample.ID) {
+	r := &p.recs[id]
+	r.bits &^= memberBit
+	cost := p.cost(id)
+	p.kept -= cost
+	p.stats.Evicted++
+	if r.pinned() {
+		p.staging += p.stagingCost(id)
+		return
+	}
+	r.setState(absent)
+	p.moves = append(p.moves, Move{Kind: Evict, Sample: id})
+}
+
+// cost is what a member takes of the tier.
+func (p *Pump) cost(id sample.ID) int64 { return p.plan.Cost(p.plan.Sizes.Size(id)) }
+
+// stagingCost is what a sample takes of staging: a slot where it may become a member later, else
+// its bytes in a run, aligned.
+func (p *Pump) stagingCost(id sample.ID) int64 {
+	if p.plan.Rule.Fixed {
+		return int64(p.plan.Sizes.Size(id)+63) &^ 63
+	}
+	return p.cost(id)
+}
+
+// IDs returns the samples of a run or of a leased batch, in order. The slice stays valid after
+// the run is gone; it must not be changed.
+func (p *Pump) IDs(cursor int32, first int64, count int32) []sample.ID {
+	w := p.cursors[cursor].windowAt(first)
+	return w.IDs[first-w.base:][:count]
+}

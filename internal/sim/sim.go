@@ -1,0 +1,240 @@
+// Package sim is the other world: virtual time over the same core the daemon runs.
+//
+// It owns a pump as the daemon does, but its origin, its consumers and its clock are numbers, so
+// an epoch of millions of samples takes seconds. It imports core only. Ties in time are broken by
+// sequence, so equal scenarios give equal results.
+package sim
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+
+	"belady/internal/core/job"
+	"belady/internal/core/plan"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+)
+
+// Origin is the modelled origin: a pipe of Rate bytes a second behind Latency, with at most
+// Concurrency requests at once. Jitter, if given, is added to each request's latency.
+type Origin struct {
+	Rate        int64
+	Latency     pump.Instant
+	Concurrency int
+	Jitter      func(id sample.ID) pump.Instant
+}
+
+// Scenario is what is simulated: one node, one dataset, ranks that read it in step with nothing
+// but their own compute.
+type Scenario struct {
+	Plan     *plan.Plan
+	Readings []job.Reading
+	Origin   Origin
+	Compute  pump.Instant // a batch's compute time on every rank
+	Credits  int          // batches a consumer takes ahead; 0 means 4
+	// Fail, if given, says whether the nth fetch of a sample fails. A consumer whose batch failed
+	// detaches and attaches again at that batch, as a client does.
+	Fail func(id sample.ID, nth int) bool
+	// Observe, if given, sees every step.
+	Observe func(now pump.Instant, events []pump.Event, moves []pump.Move)
+	// Deliver, if given, sees every batch handed to a rank.
+	Deliver func(rank, epoch, batch int, ids []sample.ID)
+}
+
+// EpochResult is what one rank saw of one epoch.
+type EpochResult struct {
+	Rank, Epoch int
+	Start, End  pump.Instant
+	Stall       [pump.Causes]pump.Instant
+	Batches     int
+	OriginBytes int64 // fetched by the node while this epoch ran on this rank
+}
+
+// Result is a finished simulation.
+type Result struct {
+	Epochs   []EpochResult
+	End      pump.Instant
+	Stats    pump.Stats
+	Steps    int
+	Requests int64
+}
+
+// ErrStuck means that the pump waits for nothing that can still happen: a defect in it.
+var ErrStuck = errors.New("simulation is stuck: the pump asks for nothing and nobody can go on")
+
+// Run simulates a scenario to its end.
+func Run(s Scenario) (*Result, error) {
+	w, err := newWorld(s)
+	if err != nil {
+		return nil, err
+	}
+	return w.run()
+}
+
+// happening is an event of the pump, or a consumer's own doing, at a time.
+type happening struct {
+	at    pump.Instant
+	seq   int
+	event pump.Event
+	rank  int // ≥ 0: this rank finishes computing
+}
+
+type agenda []happening
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
+func (a *agenda) Pop() any {
+	old := *a
+	last := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return last
+}
+
+type world struct {
+	Scenario
+	pump      *pump.Pump
+	agenda    agenda
+	seq       int
+	now       pump.Instant
+	consumers []*consumer
+	cursors   []*consumer // by cursor index
+	link      link
+	tries     map[sample.ID]int
+	result    Result
+	fetched   int64
+}
+
+func newWorld(s Scenario) (*world, error) {
+	if s.Credits == 0 {
+		s.Credits = 4
+	}
+	if s.Origin.Rate <= 0 || s.Origin.Concurrency <= 0 {
+		return nil, fmt.Errorf("origin of %d bytes/s and %d requests at once: give both",
+			s.Origin.Rate, s.Origin.Concurrency)
+	}
+	w := &world{Scenario: s, pump: pump.New(s.Plan), tries: map[sample.ID]int{}}
+	w.link = newLink(s.Origin)
+	for i, r := range s.Readings {
+		c := &consumer{rank: i, reading: r, epoch: -1}
+		w.consumers = append(w.consumers, c)
+		if err := w.attach(c); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *world) at(t pump.Instant, e pump.Event) {
+	w.seq++
+	heap.Push(&w.agenda, happening{at: t, seq: w.seq, event: e, rank: -1})
+}
+
+// attach gives a consumer a fresh cursor.
+func (w *world) attach(c *consumer) error {
+	feed, err := job.NewFeed(c.reading, w.Plan.Rule.Ahead)
+	if err != nil {
+		return err
+	}
+	c.feed = feed
+	c.cursor = int32(len(w.cursors))
+	w.cursors = append(w.cursors, c)
+	batch := max(c.reading.Order.Batch, 1)
+	reserve := 2 * int64(batch) * w.Plan.TotalCost / int64(max(w.Plan.Sizes.Len(), 1))
+	w.at(w.now, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
+		Reserve: reserve})
+	w.at(w.now, pump.Event{Kind: pump.Credited, Cursor: c.cursor, N: int32(w.Credits)})
+	return nil
+}
+
+func (w *world) run() (*Result, error) {
+	var events []pump.Event
+	var moves []pump.Move
+	for {
+		events = events[:0]
+		if !w.pump.More() {
+			if len(w.agenda) == 0 {
+				break
+			}
+			w.now = w.agenda[0].at
+		}
+		for len(w.agenda) > 0 && w.agenda[0].at <= w.now {
+			h := heap.Pop(&w.agenda).(happening)
+			if h.rank >= 0 {
+				events = w.computed(w.consumers[h.rank], events)
+				continue
+			}
+			events = append(events, h.event)
+		}
+		moves = w.pump.Step(w.now, events, moves[:0])
+		w.result.Steps++
+		if w.Observe != nil {
+			w.Observe(w.now, events, moves)
+		}
+		for i := range moves {
+			if err := w.carry(&moves[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, c := range w.consumers {
+		if !c.done {
+			return nil, fmt.Errorf("%w (rank %d, epoch %d)", ErrStuck, c.rank, c.epoch)
+		}
+	}
+	w.result.End = w.now
+	w.result.Stats = w.pump.Stats()
+	w.result.Requests = w.link.requests
+	return &w.result, nil
+}
+
+// carry does what a move asks.
+func (w *world) carry(m *pump.Move) error {
+	switch m.Kind {
+	case pump.Need:
+		win, err := w.cursors[m.Cursor].feed.Window(int(m.Epoch))
+		if err != nil {
+			return err
+		}
+		w.at(w.now, pump.Event{Kind: pump.Ordered, Cursor: m.Cursor, Window: win})
+	case pump.Fetch:
+		w.fetch(m)
+	case pump.Lease:
+		w.leased(w.cursors[m.Cursor], m)
+	case pump.Finish:
+		if c := w.cursors[m.Cursor]; c.cursor == m.Cursor {
+			c.last = true
+			w.finish(c)
+		}
+	case pump.Refuse:
+		return fmt.Errorf("batch %d of epoch %d needs %d bytes of staging; there are %d",
+			m.Batch, m.Epoch, m.Bytes, w.Plan.Staging)
+	}
+	return nil
+}
+
+// fetch sends a run's requests down the link.
+func (w *world) fetch(m *pump.Move) {
+	ids := w.pump.IDs(m.Run.Cursor, m.Run.First, m.Run.Count)
+	end := w.now
+	var failed pump.Mask
+	for i, id := range ids {
+		if !m.Mask.Has(i) {
+			continue
+		}
+		size := int64(w.Plan.Sizes.Size(id))
+		end = max(end, w.link.request(w.now, id, size))
+		w.fetched += size
+		if w.Fail != nil {
+			w.tries[id]++
+			if w.Fail(id, w.tries[id]) {
+				failed.Set(i)
+			}
+		}
+	}
+	w.at(end, pump.Event{Kind: pump.Staged, Run: m.Run, Failed: failed})
+}
