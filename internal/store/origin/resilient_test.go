@@ -238,37 +238,70 @@ func TestNoRetryStorm(t *testing.T) {
 
 func TestHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := int64(0)
+		slow, value := int64(0), byte('k')
 		s := &scripted{read: func(ctx context.Context, n int64, dst []byte) error {
 			if n == slow {
 				dst[0] = 'x'
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			dst[0] = 'k'
+			dst[0] = value
 			return pause(ctx, 10*time.Millisecond)
 		}}
 		r := wrap(t, s, nil)
 		dst := make([]byte, 1)
+		read := func() {
+			t.Helper()
+			if err := r.Read(t.Context(), part, dst); err != nil || dst[0] != value {
+				t.Fatalf("Read: %q, %v; want %q", dst, err, value)
+			}
+		}
 		for range 200 {
-			if err := r.Read(t.Context(), part, dst); err != nil {
-				t.Fatal(err)
+			read()
+		}
+		// Twice, so that a lane that carried a hedge would bring the first one's bytes again.
+		for value = 'l'; value < 'n'; value++ {
+			slow = s.calls.Load() + 1
+			start, before := time.Now(), s.calls.Load()
+			read()
+			if took, calls := time.Since(start), s.calls.Load()-before; took > time.Second || calls != 2 {
+				t.Errorf("a hedged Read took %v and %d attempts", took, calls)
 			}
 		}
-		slow = 201
-		start := time.Now()
-		if err := r.Read(t.Context(), part, dst); err != nil || dst[0] != 'k' {
-			t.Errorf("hedged Read: %q, %v", dst, err)
-		}
-		if took := time.Since(start); took > time.Second || s.calls.Load() != 202 {
-			t.Errorf("hedged Read took %v and %d attempts", took, s.calls.Load()-200)
-		}
-		for range 20 { // the lane of the hedged read must not disturb later ones
-			if err := r.Read(t.Context(), part, dst); err != nil {
-				t.Fatal(err)
-			}
+		for range 20 {
+			read()
 		}
 	})
+}
+
+// The limit is halved once for all the answers to one wave of requests, and comes back by one per
+// limit successes.
+func TestLimiter(t *testing.T) {
+	c := RetryDefaults()
+	l := limiter{limit: 64}
+	l.slowDown(&c, 10, 20)
+	for started := range int64(20) {
+		l.slowDown(&c, started, 30)
+	}
+	if l.limit != 32 {
+		t.Errorf("one wave of refusals left the limit at %v, want 32", l.limit)
+	}
+	l.slowDown(&c, 21, 40)
+	if l.limit != 16 {
+		t.Errorf("the next wave left the limit at %v, want 16", l.limit)
+	}
+	for range 16 {
+		l.success(&c)
+	}
+	if l.limit < 16.9 || l.limit > 17 {
+		t.Errorf("16 successes raised the limit from 16 to %v, want about 17", l.limit)
+	}
+	for i := range int64(20) {
+		l.slowDown(&c, 100+i, 100+i)
+	}
+	if l.limit != float64(c.ConcurrencyMin) {
+		t.Errorf("the limit fell to %v, want %d", l.limit, c.ConcurrencyMin)
+	}
 }
 
 // At random: whatever the origin does, a read that says nil has the right bytes, and nothing is
