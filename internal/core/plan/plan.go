@@ -38,10 +38,13 @@ type Plan struct {
 	cutoff    uint64 // members of the spread set hash below it
 	all       bool   // the whole dataset is kept
 	salt      uint64
-	SetCount  int   // samples in the spread set
-	SetBytes  int64 // their bytes
-	SetCost   int64 // what they take in the arena, ≤ Keep
-	TotalCost int64 // what the whole dataset would take
+	equal     bool   // all samples have one size: no need to look it up
+	size      uint32 // that size, if equal
+	slot      int64  // its cost, if equal
+	SetCount  int    // samples in the spread set
+	SetBytes  int64  // their bytes
+	SetCost   int64  // what they take in the arena, ≤ Keep
+	TotalCost int64  // what the whole dataset would take
 }
 
 // Make computes the plan.
@@ -71,9 +74,18 @@ const bins = 1 << 16
 // budget ends, then that bin alone is walked in hash order.
 func (p *Plan) spread() {
 	n := p.Sizes.Len()
+	if n > 0 {
+		p.size = p.Sizes.Size(0)
+		p.slot = p.Cost(p.size)
+	}
+	p.equal = true
 	cost := make([]int64, bins)
 	for id := range n {
-		c := p.Cost(p.Sizes.Size(sample.ID(id)))
+		size, c := p.Sizes.Size(sample.ID(id)), p.slot
+		if size != p.size {
+			p.equal = false
+			c = p.Cost(size)
+		}
 		cost[p.hash(sample.ID(id))>>48] += c
 		p.TotalCost += c
 	}
@@ -84,10 +96,10 @@ func (p *Plan) spread() {
 	}
 	for id := range n {
 		if p.InSet(sample.ID(id)) {
-			size := p.Sizes.Size(sample.ID(id))
+			size := p.Size(sample.ID(id))
 			p.SetCount++
 			p.SetBytes += int64(size)
-			p.SetCost += p.Cost(size)
+			p.SetCost += p.Slot(size)
 		}
 	}
 }
@@ -105,7 +117,7 @@ func (p *Plan) cut(cost []int64) uint64 {
 	for id := range p.Sizes.Len() {
 		if h := p.hash(sample.ID(id)); int(h>>48) == bin {
 			edge = append(edge, h)
-			costs[h] = p.Cost(p.Sizes.Size(sample.ID(id)))
+			costs[h] = p.Slot(p.Size(sample.ID(id)))
 		}
 	}
 	slices.Sort(edge)
@@ -121,6 +133,23 @@ func (p *Plan) cut(cost []int64) uint64 {
 // InSet reports whether the sample belongs to the spread set: the K bytes of samples with the
 // lowest hash(id, seed). Fixed for the plan, so misses are uniform along any order.
 func (p *Plan) InSet(id sample.ID) bool { return p.all || p.hash(id) < p.cutoff }
+
+// Size is the sample's size: what Sizes says, without asking where all are equal.
+func (p *Plan) Size(id sample.ID) uint32 {
+	if p.equal {
+		return p.size
+	}
+	return p.Sizes.Size(id)
+}
+
+// Slot is what a kept sample of that size takes: what Cost says, without asking where all are
+// equal.
+func (p *Plan) Slot(size uint32) int64 {
+	if p.equal {
+		return p.slot
+	}
+	return p.Cost(size)
+}
 
 func (p *Plan) hash(id sample.ID) uint64 { return mix(uint64(id) + p.salt) }
 

@@ -25,7 +25,6 @@ type Facts struct {
 	LastUse Tick   // the use at the frontier
 	Past    uint32 // uses so far
 	Ahead   uint32 // uses in the known future, the whole horizon
-	InSet   bool   // member of the plan's spread set
 }
 
 // Value orders samples: higher is kept longer. Major counts first; Minor breaks ties and is a tick
@@ -46,7 +45,8 @@ func (v Value) Less(w Value) bool {
 // Policy is a named value function and what it asks of the pump.
 type Policy struct {
 	Name string
-	Of   func(Facts) Value
+	// Of is the value function; nil if the policy is Fixed.
+	Of func(Facts) Value
 	// Fixed: the kept set is the plan's spread set and never changes; nothing is ever valued or
 	// evicted, and a sample that is not in the set passes through staging only.
 	Fixed bool
@@ -57,13 +57,6 @@ type Policy struct {
 	Majors int
 	// Counts: the policy reads Facts.Ahead, so known orders are counted as they arrive.
 	Counts bool
-}
-
-func spread(f Facts) Value {
-	if f.InSet {
-		return Value{Major: 1}
-	}
-	return Value{}
 }
 
 func belady(f Facts) Value { return Value{Minor: -int64(f.NextUse)} }
@@ -82,7 +75,7 @@ func clamp(n uint32) uint8 { return uint8(min(n, Majors-1)) }
 
 // Table lists every policy by name.
 var Table = []Policy{
-	{Name: "spread", Of: spread, Fixed: true, Majors: 2},
+	{Name: "spread", Fixed: true},
 	{Name: "belady", Of: belady, Ahead: true, Majors: 1},
 	{Name: "frequency", Of: frequency, Ahead: true, Majors: Majors, Counts: true},
 	{Name: "pin", Of: pin, Majors: 1},

@@ -110,10 +110,18 @@ func (p *Pump) advance(c *cursor) bool {
 func (p *Pump) priced(c *cursor, w *window, lo, hi int64) bool {
 	stop := min(hi, c.scan+int64(p.budget)+1)
 	ids := w.IDs[c.scan-w.base : stop-w.base]
-	for _, id := range ids {
-		if p.recs[id].bits&stateMask == absent && !(p.plan.Rule.Fixed && p.plan.InSet(id)) {
-			c.price += p.stagingCost(id)
+	for rest := ids; len(rest) > 0; {
+		some := rest[:min(len(rest), MaxRun)]
+		rest = rest[len(some):]
+		p.touch(some)
+		n := 0
+		for _, id := range some {
+			if p.recs[id].bits&stateMask == absent && !(p.plan.Rule.Fixed && p.plan.InSet(id)) {
+				p.chosen[n] = id
+				n++
+			}
 		}
+		c.price += p.stagingCosts(p.chosen[:n])
 	}
 	// Pricing touches what issuing will touch again from cache: count it as a quarter.
 	p.budget -= len(ids) / 4
@@ -186,6 +194,10 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 		return false
 	}
 	r := &p.runs[handle]
+	p.touch(ids)
+	if !p.plan.Rule.Fixed {
+		p.touchQueue(c, w, ids)
+	}
 	var bytes int64
 	n := 0
 	for ; n < count; n++ {
@@ -196,12 +208,14 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 		}
 		state := rec.bits & stateMask
 		if state == absent {
-			size := int64(p.plan.Sizes.Size(id))
-			if bytes+size > MaxRunBytes && bytes > 0 {
+			size := p.plan.Size(id)
+			if bytes+int64(size) > MaxRunBytes && bytes > 0 {
 				break
 			}
-			bytes += size
-			p.fetchOne(r, rec, id, n, handle)
+			bytes += int64(size)
+			in := p.plan.InSet(id)
+			p.fetchOne(r, rec, n, handle, size, in)
+			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
 		} else {
 			if state == fetching && !p.inherit(handle, rec.handle()) {
 				break
@@ -209,7 +223,9 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			p.found(rec)
 		}
 		rec.place += pinOne
-		p.reference(rec, id, state == absent, c, w)
+		if !p.plan.Rule.Fixed {
+			p.reference(rec, id, c, w)
+		}
 		c.pos++
 	}
 	p.budget -= max(n, 1)
@@ -232,58 +248,81 @@ func (p *Pump) found(rec *record) {
 }
 
 // fetchOne marks an absent sample for fetching.
-func (p *Pump) fetchOne(r *run, rec *record, id sample.ID, i int, handle uint32) {
+func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, inSet bool) {
 	r.fetch.Set(i)
 	rec.fetchedBy(handle)
 	p.stats.Misses++
-	p.stats.FetchedBytes += int64(p.plan.Sizes.Size(id))
-	if !p.plan.Rule.Fixed || p.plan.InSet(id) {
+	p.stats.FetchedBytes += int64(size)
+	if inSet || !p.plan.Rule.Fixed {
 		r.slots.Set(i)
 	}
 }
 
-// reference decides membership as the frontier passes a sample: a member is valued anew, another
-// one joins if the tier has room or holds something worth less. c.pos is the sample's position.
-func (p *Pump) reference(rec *record, id sample.ID, fresh bool, c *cursor, w *window) {
-	rule := &p.plan.Rule
-	if rule.Fixed {
-		if fresh {
-			p.settleIn(rec, id, p.plan.InSet(id))
-		}
+// settleIn charges a sample that is being fetched: to the tier if it is a member of the fixed set,
+// otherwise to staging.
+func (p *Pump) settleIn(rec *record, size uint32, member bool) {
+	if member {
+		p.join(rec, p.plan.Slot(size))
 		return
 	}
+	p.staging += p.stagingCost(size)
+}
+
+func (p *Pump) join(rec *record, cost int64) {
+	rec.bits |= memberBit
+	p.kept += cost
+	p.stats.Kept++
+}
+
+// touchQueue loads what valuing the samples at the frontier will need: the neighbours of members
+// that leave their buckets, the heads of the buckets they go to, and who may be evicted for them.
+func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
+	recs, all, joining := p.recs, uint32(0), 0
+	for i, id := range ids {
+		p.chosen[i] = sample.None
+		r := &recs[id]
+		if p.plan.Rule.Ahead {
+			v := p.plan.Rule.Of(p.facts(id, p.nextUse(c, w, c.pos+int64(i))))
+			p.chosen[i] = sample.ID(p.queue.heads[p.queue.bucket(v)])
+		} else if r.bits&queuedBit != 0 {
+			// Where time runs backwards the old neighbours are strewn and the new one is at hand.
+			p.chosen[i] = sample.ID(r.next)
+		}
+		if r.bits&queuedBit == 0 {
+			joining++
+		}
+	}
+	for _, id := range p.chosen[:len(ids)] {
+		if id != sample.None {
+			all |= recs[id].bits
+		}
+	}
+	p.touched |= all
+	if joining > 0 && p.kept+int64(joining)*p.plan.TotalCost/int64(len(recs)) > p.plan.Keep {
+		p.queue.touchLeast(p.clock(), joining)
+	}
+}
+
+// reference values a sample as the frontier passes it: a member anew, another one joins if the
+// tier has room or holds something worth less. c.pos is the sample's position.
+func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window) {
 	rec.bump(pastShift)
-	if rule.Counts {
+	if p.plan.Rule.Counts {
 		rec.spend(aheadShift)
 	}
-	v := rule.Of(p.facts(id, p.nextUse(c, w, c.pos)))
+	v := p.plan.Rule.Of(p.facts(id, p.nextUse(c, w, c.pos)))
 	if rec.member() {
 		p.queue.remove(id)
 		p.queue.insert(id, v)
 		return
 	}
-	joins := p.makeRoom(v, p.cost(id))
-	switch {
-	case fresh:
-		p.settleIn(rec, id, joins)
-	case joins:
-		p.staging -= p.stagingCost(id)
-		p.settleIn(rec, id, true)
-	}
-	if joins {
+	size := p.plan.Size(id)
+	cost := p.plan.Slot(size)
+	if p.makeRoom(v, cost) {
+		p.staging -= p.stagingCost(size)
+		p.join(rec, cost)
 		p.queue.insert(id, v)
 	}
-}
-
-// settleIn charges a sample to the account it now belongs to.
-func (p *Pump) settleIn(rec *record, id sample.ID, member bool) {
-	if !member {
-		p.staging += p.stagingCost(id)
-		return
-	}
-	rec.bits |= memberBit
-	p.kept += p.cost(id)
-	p.stats.Kept++
 }
 
 // makeRoom evicts what is worth less than v until cost fits, and does no harm: nothing worth as
@@ -298,7 +337,7 @@ func (p *Pump) makeRoom(v policy.Value, cost int64) bool {
 		if !ok || !w.Less(v) {
 			return false
 		}
-		p.queue.remove(id)
+		p.queue.take(id)
 		p.evict(id)
 	}
 	return true

@@ -101,7 +101,14 @@ func (p *Pump) need(c *cursor) {
 }
 
 func (p *Pump) ordered(c *cursor, w *job.Window) {
-	if w == nil || c.closing || len(w.Ends) == 0 {
+	if w == nil || c.closing {
+		return
+	}
+	if len(w.Ends) == 0 {
+		// A client may learn only after its last batch that it was the last.
+		if n := len(c.windows); n > 0 && w.LastOfJob {
+			c.windows[n-1].LastOfJob = true
+		}
 		return
 	}
 	next := window{Window: w}
@@ -219,7 +226,7 @@ func (p *Pump) tick(c *cursor, pos int64) policy.Tick {
 func (p *Pump) facts(id sample.ID, next policy.Tick) policy.Facts {
 	r := &p.recs[id]
 	return policy.Facts{ID: id, NextUse: next, LastUse: p.clock(), Past: r.past(),
-		Ahead: r.ahead(), InSet: p.plan.InSet(id)}
+		Ahead: r.ahead()}
 }
 
 // nextUse is when the sample at pos is wanted again, as far as its window knows.

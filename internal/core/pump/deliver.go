@@ -34,9 +34,9 @@ func (p *Pump) fail(r *run, failed *Mask) {
 		}
 		if rec.member() {
 			rec.bits &^= memberBit
-			p.kept -= p.cost(id)
+			p.kept -= p.plan.Slot(p.plan.Size(id))
 		} else {
-			p.staging -= p.stagingCost(id)
+			p.staging -= p.stagingCost(p.plan.Size(id))
 		}
 		rec.setState(absent)
 	}
@@ -81,8 +81,9 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	before := r.fetch
 	for i, id := range p.IDs(r.cursor, r.first, r.count) {
 		if rec := &p.recs[id]; rec.state() == absent && !b.failed {
-			p.fetchOne(r, rec, id, i, h)
-			p.settleIn(rec, id, p.plan.Rule.Fixed && p.plan.InSet(id))
+			size, in := p.plan.Size(id), p.plan.InSet(id)
+			p.fetchOne(r, rec, i, h, size, in)
+			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
 		}
 	}
 	again := r.fetch
@@ -177,8 +178,9 @@ func (p *Pump) reclaimRun(c *cursor, h uint32) {
 	r := &p.runs[h]
 	w := c.windowAt(r.first)
 	ids := w.IDs[r.first-w.base:][:r.count]
+	p.touch(ids)
 	var drop Mask
-	dropped := false
+	dropped := 0
 	for i, id := range ids {
 		rec := &p.recs[id]
 		rec.place -= pinOne
@@ -187,14 +189,15 @@ func (p *Pump) reclaimRun(c *cursor, h uint32) {
 		}
 		if rec.bits&(memberBit|stateMask) == present && rec.place < pinOne {
 			rec.setState(absent)
-			p.staging -= p.stagingCost(id)
 			drop.Set(i)
-			dropped = true
-			p.stats.Dropped++
+			p.chosen[dropped] = id
+			dropped++
 		}
 	}
+	p.staging -= p.stagingCosts(p.chosen[:dropped])
+	p.stats.Dropped += int64(dropped)
 	p.budget -= len(ids)
-	if dropped {
+	if dropped > 0 {
 		p.moves = append(p.moves, Move{Kind: Drop, Cursor: c.index, Run: p.name(h), Mask: drop})
 	}
 }
@@ -212,7 +215,9 @@ func (p *Pump) previewSome() {
 		v := &p.previews[done]
 		for v.at < v.end && p.budget > 0 {
 			n := min(v.end-v.at, int64(p.budget), MaxRun)
-			for _, id := range p.IDs(v.cursor, v.at, int32(n)) {
+			ids := p.IDs(v.cursor, v.at, int32(n))
+			p.touch(ids)
+			for _, id := range ids {
 				p.recs[id].bump(aheadShift)
 			}
 			v.at += n

@@ -50,6 +50,8 @@ type Pump struct {
 	sweep     int // next record to look at after a new plan; len(recs) when done
 	budget    int // positions this Step may still handle
 	more      bool
+	touched   uint32 // gives the loads of touch a purpose
+	chosen    [MaxRun]sample.ID
 	moves     []Move
 }
 
@@ -167,7 +169,7 @@ func (p *Pump) sweepSome() {
 func (p *Pump) evictLeast() bool {
 	id, _, ok := p.queue.least(p.clock())
 	if ok {
-		p.queue.remove(id)
+		p.queue.take(id)
 		p.evict(id)
 	}
 	return ok
@@ -178,27 +180,47 @@ func (p *Pump) evictLeast() bool {
 func (p *Pump) evict(id sample.ID) {
 	r := &p.recs[id]
 	r.bits &^= memberBit
-	cost := p.cost(id)
-	p.kept -= cost
+	size := p.plan.Size(id)
+	p.kept -= p.plan.Slot(size)
 	p.stats.Evicted++
 	if r.pinned() {
-		p.staging += p.stagingCost(id)
+		p.staging += p.stagingCost(size)
 		return
 	}
 	r.setState(absent)
-	p.moves = append(p.moves, Move{Kind: Evict, Sample: id})
+	// Filled in place: a literal is copied in wide loads that cannot be forwarded from the narrow
+	// stores that made it, and so waits for every store before it.
+	p.moves = append(p.moves, Move{})
+	m := &p.moves[len(p.moves)-1]
+	m.Kind, m.Sample = Evict, id
 }
 
-// cost is what a member takes of the tier.
-func (p *Pump) cost(id sample.ID) int64 { return p.plan.Cost(p.plan.Sizes.Size(id)) }
-
-// stagingCost is what a sample takes of staging: a slot where it may become a member later, else
-// its bytes in a run, aligned.
-func (p *Pump) stagingCost(id sample.ID) int64 {
+// stagingCost is what a sample of that size takes of staging: a slot where it may become a member
+// later, else its bytes in a run, aligned.
+func (p *Pump) stagingCost(size uint32) int64 {
 	if p.plan.Rule.Fixed {
-		return int64(p.plan.Sizes.Size(id)+63) &^ 63
+		return (int64(size) + 63) &^ 63
 	}
-	return p.cost(id)
+	return p.plan.Slot(size)
+}
+
+// touch loads the records of ids, so that what follows finds them in cache. Nothing in the loop
+// depends on what it loads: the loads overlap, where a loop that decides waits for each in turn.
+func (p *Pump) touch(ids []sample.ID) {
+	recs, all := p.recs, uint32(0)
+	for _, id := range ids {
+		all |= recs[id].bits
+	}
+	p.touched = all
+}
+
+// stagingCosts adds up what samples take of staging: a loop of its own, again so that loads overlap.
+func (p *Pump) stagingCosts(ids []sample.ID) int64 {
+	var sum int64
+	for _, id := range ids {
+		sum += p.stagingCost(p.plan.Size(id))
+	}
+	return sum
 }
 
 // IDs returns the samples of a run or of a leased batch, in order. The slice stays valid after
@@ -206,4 +228,11 @@ func (p *Pump) stagingCost(id sample.ID) int64 {
 func (p *Pump) IDs(cursor int32, first int64, count int32) []sample.ID {
 	w := p.cursors[cursor].windowAt(first)
 	return w.IDs[first-w.base:][:count]
+}
+
+// Idle reports whether a sample is in memory and no position between the frontier and its release
+// wants it: nobody reads it, so its bytes may be moved.
+func (p *Pump) Idle(id sample.ID) bool {
+	r := &p.recs[id]
+	return r.state() == present && !r.pinned()
 }

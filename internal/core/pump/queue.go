@@ -9,8 +9,8 @@ import (
 
 // queue orders the members of the tier by value: a bucket for each (major, tick), the buckets
 // of one major in a ring of ticks, with a bitmap of those that hold something. Every operation is
-// O(1) but finding the least, which scans two levels of bitmap. A heap would cost ten times as
-// much at seven million entries.
+// O(1): the bitmap has summaries, so that finding the least takes a handful of loads. A heap would
+// cost ten times as much at seven million entries.
 //
 // The ring works because the minors alive at one time span less than it: next uses lie within the
 // horizon ahead of the clock, last uses within a few epochs behind it. An eighth of the ring is
@@ -23,7 +23,9 @@ type queue struct {
 	heads []uint32
 	full  []uint64 // a bit for each bucket that holds something
 	sums  []uint64 // a bit for each word of full that is not zero
+	tops  []uint64 // a bit for each word of sums that is not zero
 	count int
+	warm  int // members lowest in line that touchLeast has loaded and nobody took since
 }
 
 const nobody = 1<<32 - 1
@@ -48,8 +50,10 @@ func newQueue(recs []record, rule policy.Policy, horizon int64) queue {
 	for i := range q.heads {
 		q.heads[i] = nobody
 	}
-	q.full = make([]uint64, n/64)
-	q.sums = make([]uint64, (n/64+63)/64)
+	// A word more at each level: a scan may look one past the end.
+	q.full = make([]uint64, n/64+1)
+	q.sums = make([]uint64, len(q.full)/64+1)
+	q.tops = make([]uint64, len(q.sums)/64+1)
 	return q
 }
 
@@ -72,6 +76,7 @@ func (q *queue) insert(id sample.ID, v policy.Value) {
 	if head == nobody {
 		q.full[b>>6] |= 1 << (b & 63)
 		q.sums[b>>12] |= 1 << (b >> 6 & 63)
+		q.tops[b>>18] |= 1 << (b >> 12 & 63)
 	} else {
 		q.recs[head].prev = uint32(id)
 	}
@@ -90,13 +95,27 @@ func (q *queue) remove(id sample.ID) {
 		b := r.bucket()
 		q.heads[b] = r.next
 		if r.next == nobody {
-			if q.full[b>>6] &^= 1 << (b & 63); q.full[b>>6] == 0 {
-				q.sums[b>>12] &^= 1 << (b >> 6 & 63)
-			}
+			q.emptied(b)
 		}
 	}
 	r.bits &^= queuedBit
 	q.count--
+}
+
+// take removes the least.
+func (q *queue) take(id sample.ID) {
+	q.remove(id)
+	q.warm--
+}
+
+// emptied clears a bucket's bit, and those that summed it up alone.
+func (q *queue) emptied(b uint32) {
+	if q.full[b>>6] &^= 1 << (b & 63); q.full[b>>6] != 0 {
+		return
+	}
+	if q.sums[b>>12] &^= 1 << (b >> 6 & 63); q.sums[b>>12] == 0 {
+		q.tops[b>>18] &^= 1 << (b >> 12 & 63)
+	}
 }
 
 // round gives the least value of v's bucket: what least would say of it.
@@ -130,48 +149,92 @@ func (q *queue) value(bucket uint32, now policy.Tick) policy.Value {
 
 // least finds the member worth least and its value, good to a bucket.
 func (q *queue) least(now policy.Tick) (sample.ID, policy.Value, bool) {
-	if q.count == 0 {
+	b := q.lowest(now)
+	if b == nobody {
 		return sample.None, policy.Value{}, false
 	}
-	low := q.low(now)
-	for major := range q.rule.Majors {
-		start := uint32(major) * (q.ticks + 64)
-		if head := q.heads[start+q.ticks]; head != nobody {
-			return sample.ID(head), q.value(start+q.ticks, now), true
-		}
-		from := uint32(low) & (q.ticks - 1)
-		b, ok := q.scan(start+from, start+q.ticks)
-		if !ok {
-			b, ok = q.scan(start, start+from)
-		}
-		if ok {
-			return sample.ID(q.heads[b]), q.value(b, now), true
-		}
-	}
-	return sample.None, policy.Value{}, false
+	return sample.ID(q.heads[b]), q.value(b, now), true
 }
 
-// scan returns the first non-empty bucket in [from, to).
-func (q *queue) scan(from, to uint32) (uint32, bool) {
-	for from < to {
-		w := from >> 6
-		if word := q.full[w] >> (from & 63); word != 0 {
-			b := from + uint32(bits.TrailingZeros64(word))
-			return b, b < to
+// lowest finds the bucket of the least value, or nobody.
+func (q *queue) lowest(now policy.Tick) uint32 {
+	if q.count == 0 {
+		return nobody
+	}
+	from := uint32(q.low(now)) & (q.ticks - 1)
+	for major := range q.rule.Majors {
+		start := uint32(major) * (q.ticks + 64)
+		if q.heads[start+q.ticks] != nobody {
+			return start + q.ticks
 		}
-		// Skip the empty words by the summary.
-		w++
-		from = w << 6
-		for from < to {
-			sum := q.sums[w>>6] >> (w & 63)
-			if sum != 0 {
-				w += uint32(bits.TrailingZeros64(sum))
-				from = w << 6
-				break
-			}
-			w = (w>>6 + 1) << 6
-			from = w << 6
+		if b := q.after(start + from); b < start+q.ticks {
+			return b
+		}
+		if b := q.after(start); b < start+from {
+			return b
 		}
 	}
-	return 0, false
+	return nobody
+}
+
+// chains is how many buckets touchLeast walks at once: as many as loads in flight.
+const chains = 16
+
+// touchLeast loads the members lowest in line, some more than n: evicting one after the other would
+// wait for each, since a bucket is a list; several lists overlap.
+func (q *queue) touchLeast(now policy.Tick, n int) {
+	if q.warm >= n {
+		return
+	}
+	b := q.lowest(now)
+	if b == nobody {
+		return
+	}
+	start := b - b%(q.ticks+64)
+	var at [chains]uint32
+	for i := range at {
+		at[i] = q.heads[b]
+		if b = q.after(b + 1); b >= start+q.ticks {
+			b = q.after(start)
+		}
+	}
+	for q.warm = 0; q.warm < 4*n; {
+		before := q.warm
+		for i, id := range at {
+			if id != nobody {
+				at[i] = q.recs[id].next
+				q.warm++
+			}
+		}
+		if q.warm == before {
+			return
+		}
+	}
+}
+
+// after returns the first non-empty bucket from b on, or nobody.
+func (q *queue) after(b uint32) uint32 {
+	w := b >> 6
+	if word := q.full[w] >> (b & 63); word != 0 {
+		return b + uint32(bits.TrailingZeros64(word))
+	}
+	w++
+	s := w >> 6
+	if sum := q.sums[s] >> (w & 63); sum != 0 {
+		w += uint32(bits.TrailingZeros64(sum))
+		return w<<6 + uint32(bits.TrailingZeros64(q.full[w]))
+	}
+	s++
+	for t := s >> 6; t < uint32(len(q.tops)); t++ {
+		top := q.tops[t]
+		if t == s>>6 {
+			top = top >> (s & 63) << (s & 63)
+		}
+		if top != 0 {
+			s = t<<6 + uint32(bits.TrailingZeros64(top))
+			w = s<<6 + uint32(bits.TrailingZeros64(q.sums[s]))
+			return w<<6 + uint32(bits.TrailingZeros64(q.full[w]))
+		}
+	}
+	return nobody
 }
