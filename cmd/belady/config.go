@@ -24,21 +24,22 @@ type config struct {
 	// Dir and Socket are as in environment.
 	Dir    string `yaml:"dir"`
 	Socket string `yaml:"socket"`
-	// RAM is how many bytes of samples are kept in memory from epoch to epoch. Zero keeps none.
+	// RAM is all the memory for samples: those kept from epoch to epoch and those on their way.
 	RAM byteSize `yaml:"ram"`
-	// Staging is the memory for batches on their way to consumers, beside RAM. Each rank needs
-	// two batches of it; the rest lets fetches run ahead.
+	// Staging is the part of RAM for batches on their way to consumers. Each rank needs two
+	// batches of it; the rest lets fetches run ahead. Zero is a share of RAM: an eighth, at least
+	// 64 MiB, at most 1 GiB, never more than half.
 	Staging byteSize `yaml:"staging"`
-	// Trace is a file that records every event and move for `belady sim --replay`; empty records
-	// none.
+	// Trace is a folder that records every event and move, a file for each dataset, for
+	// `belady sim --replay`; empty records none.
 	Trace  string       `yaml:"trace"`
 	Origin originConfig `yaml:"origin"`
 }
 
 // originConfig bounds what the daemon asks of each origin.
 type originConfig struct {
-	// Concurrency is the most requests in flight. The rate it can reach is
-	// concurrency × bytes a request ÷ latency: 64 × 110 KB ÷ 30 ms = 235 MB/s.
+	// Concurrency is the most requests in flight; as many are used as bring more bytes. The rate
+	// it can reach is concurrency × bytes a request ÷ latency: 256 × 110 KB ÷ 100 ms = 281 MB/s.
 	Concurrency int `yaml:"concurrency"`
 	// DeadlineSeconds is how long one read may take, retries included, before its samples fail.
 	DeadlineSeconds int `yaml:"deadline_seconds"`
@@ -46,9 +47,8 @@ type originConfig struct {
 
 func configDefaults() config {
 	return config{
-		RAM:     1 << 30,
-		Staging: 512 << 20,
-		Origin:  originConfig{Concurrency: 64, DeadlineSeconds: 30},
+		RAM:    1 << 30,
+		Origin: originConfig{Concurrency: 256, DeadlineSeconds: 30},
 	}
 }
 
@@ -60,7 +60,11 @@ func (c config) validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(c.Staging < 1<<20, "staging is %s, but batches need at least 1MiB", c.Staging)
+	refuse(c.RAM < 16<<20, "ram is %s, but must be at least 16MiB", c.RAM)
+	refuse(c.Staging != 0 && c.Staging < 1<<20,
+		"staging is %s, but batches need at least 1MiB", c.Staging)
+	refuse(c.Staging > c.RAM, "staging (%s) is a part of ram (%s) and cannot be more",
+		c.Staging, c.RAM)
 	refuse(c.Origin.Concurrency < 1 || c.Origin.Concurrency > 4096,
 		"origin concurrency is %d, but must be 1 to 4096", c.Origin.Concurrency)
 	refuse(c.Origin.DeadlineSeconds < 1 || c.Origin.DeadlineSeconds > 3600,
@@ -81,11 +85,11 @@ type setting struct {
 var settings = []setting{
 	{"dir", "", func(c *config, text string) error { c.Dir = text; return nil }},
 	{"socket", "", func(c *config, text string) error { c.Socket = text; return nil }},
-	{"ram", "bytes of samples kept in memory, such as 4GiB",
+	{"ram", "memory for samples, kept and on their way, such as 4GiB",
 		func(c *config, text string) error { return c.RAM.parse(text) }},
-	{"staging", "memory for batches on their way to consumers, such as 1GiB",
+	{"staging", "the part of --ram for batches on their way to consumers",
 		func(c *config, text string) error { return c.Staging.parse(text) }},
-	{"trace", "file to record every event and move in",
+	{"trace", "folder to record every event and move in",
 		func(c *config, text string) error { c.Trace = text; return nil }},
 	{"origin-concurrency", "most requests in flight to one origin",
 		func(c *config, text string) error { return parseCount(&c.Origin.Concurrency, text) }},

@@ -108,6 +108,9 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 	root.AddCommand(
 		newDatasetCommand(env),
 		newOrderCommand(),
+		newReadCommand(env),
+		newServeCommand(env),
+		newStatusCommand(env),
 		newVersionCommand(env),
 	)
 	return root, started

@@ -101,10 +101,40 @@ func NewFeed(r Reading, ahead bool) (*Feed, error) {
 	return &Feed{reading: r, ahead: ahead, order: o}, nil
 }
 
-// Batches is the number of batches of this rank's whole epoch.
-func (f *Feed) Batches() (int, error) {
-	e, err := f.epoch(f.reading.Start.Epoch, 0)
-	return e.Batches(), err
+// Begin prepares a reading whose start may lie at the end of an epoch: it returns the feed, the
+// start in normal form (a batch that exists) and the number of batches of a whole epoch.
+func Begin(r Reading, ahead bool) (*Feed, Start, int, error) {
+	f, err := NewFeed(r, ahead)
+	if err != nil {
+		return nil, Start{}, 0, err
+	}
+	whole, err := f.epoch(r.Start.Epoch, 0)
+	if err != nil {
+		return nil, Start{}, 0, err
+	}
+	left := whole
+	if r.Start.Position > 0 {
+		if left, err = f.epoch(r.Start.Epoch, r.Start.Position); err != nil {
+			return nil, Start{}, 0, err
+		}
+	}
+	if whole.Batches() == 0 {
+		return nil, Start{}, 0, fmt.Errorf("epoch %d has no batch for rank %d: %d samples in "+
+			"batches of %d over %d ranks, drop_last %t", r.Start.Epoch, r.Rank, r.Order.Samples,
+			r.Order.Batch, r.Order.Ranks(), r.Order.DropLast)
+	}
+	if r.Start.Batch == left.Batches() {
+		r.Start = Start{Epoch: r.Start.Epoch + 1}
+		if err := r.Validate(); err != nil {
+			return nil, Start{}, 0, err
+		}
+		f.reading.Start = r.Start
+	}
+	if r.Start.Batch > left.Batches() {
+		return nil, Start{}, 0, fmt.Errorf("epoch %d has %d batches from there: it cannot start "+
+			"at batch %d", r.Start.Epoch, left.Batches(), r.Start.Batch)
+	}
+	return f, r.Start, whole.Batches(), nil
 }
 
 // Window computes the k-th window: epoch Start.Epoch + k, from the start position on if k is 0.

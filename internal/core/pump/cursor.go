@@ -174,14 +174,30 @@ func (p *Pump) detach(c *cursor) {
 			p.reclaims = append(p.reclaims, reclaim{c.index, seq})
 		}
 	}
-	p.forget(c)
 }
 
-// forget frees a closing cursor once nothing of it is in flight.
-func (p *Pump) forget(c *cursor) {
-	if !c.closing || c.tail != c.admit {
-		return
+// tidy lets go of what the last Step's moves could still name: windows that are read to their end,
+// and cursors that have left.
+func (p *Pump) tidy() {
+	for i := range p.cursors {
+		c := &p.cursors[i]
+		if !c.live {
+			continue
+		}
+		for len(c.windows) > 1 && c.windows[1].first <= c.tail {
+			c.windows = append(c.windows[:0], c.windows[1:]...)
+		}
+		if c.left() {
+			p.forget(c)
+		}
 	}
+}
+
+// left reports whether a cursor is closing and has nothing in flight.
+func (c *cursor) left() bool { return c.closing && c.tail == c.admit }
+
+// forget frees a cursor that has left.
+func (p *Pump) forget(c *cursor) {
 	index := c.index
 	if p.ref == int(index) {
 		p.clockBase += c.pos

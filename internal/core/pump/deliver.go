@@ -166,10 +166,6 @@ func (p *Pump) reclaimBatch(rc reclaim) bool {
 	for c.tail < c.admit && c.at(c.tail).released && c.at(c.tail).count == 0 {
 		c.tail++
 	}
-	for len(c.windows) > 1 && c.windows[1].first <= c.tail {
-		c.windows = append(c.windows[:0], c.windows[1:]...)
-	}
-	p.forget(c)
 	return true
 }
 

@@ -88,6 +88,7 @@ func (p *Pump) More() bool { return p.more }
 // Step takes what happened up to now and appends to moves what is to be done.
 func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	p.moves, p.budget, p.more = moves, stepWork, false
+	p.tidy()
 	for i := range events {
 		p.take(now, &events[i])
 	}
@@ -98,6 +99,7 @@ func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	for i := range p.cursors {
 		if c := &p.cursors[i]; c.live {
 			p.deliver(now, c)
+			p.more = p.more || c.left()
 		}
 	}
 	if p.budget <= 0 {
@@ -223,8 +225,9 @@ func (p *Pump) stagingCosts(ids []sample.ID) int64 {
 	return sum
 }
 
-// IDs returns the samples of a run or of a leased batch, in order. The slice stays valid after
-// the run is gone; it must not be changed.
+// IDs returns the samples of a run or of a leased batch, in order. It must be called before the
+// Step that follows the one which named the run; the slice itself stays valid and must not be
+// changed.
 func (p *Pump) IDs(cursor int32, first int64, count int32) []sample.ID {
 	w := p.cursors[cursor].windowAt(first)
 	return w.IDs[first-w.base:][:count]

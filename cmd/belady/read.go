@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"belady/internal/client"
+	"belady/internal/core/order"
+	"belady/internal/node/daemon"
+	"belady/internal/node/wire"
+	"belady/internal/store/origin/throttle"
+)
+
+// readOptions are the flags of `belady read`.
+type readOptions struct {
+	order    order.Spec
+	epochs   int
+	rank     int
+	compute  float64 // milliseconds a batch
+	policy   string
+	packed   bool
+	noTouch  bool
+	depth    int
+	rate     string // of the origin, for the roofline
+	asJSON   bool
+	datasets []wire.Dataset
+}
+
+func newReadCommand(env *environment) *cobra.Command {
+	var o readOptions
+	cmd := &cobra.Command{
+		Use:   "read DATASET[=WEIGHT]...",
+		Short: "Read a dataset through the daemon as a training loop would",
+		Long: "Read datasets through the running daemon in the order of a seed, batch by batch, " +
+			"as a training loop would: take a lease, compute, release. Prints epoch times, what " +
+			"was waited for, where bytes came from, and the distance to the roofline.",
+		Args: cobra.MinimumNArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.order.Kind, "kind", order.Distributed, "order: "+strings.Join(order.Names(), ", "))
+	f.Int64Var(&o.order.Seed, "seed", 0, "seed of the order")
+	f.IntVar(&o.epochs, "epochs", 2, "epochs to read")
+	f.IntVar(&o.order.Batch, "batch", 64, "samples a batch")
+	f.IntVar(&o.rank, "rank", 0, "this process's rank")
+	f.IntVar(&o.order.World, "world", 1, "number of ranks")
+	f.BoolVar(&o.order.DropLast, "drop-last", false, "leave out a last, short batch")
+	f.StringVar(&o.order.Torch, "torch", "", "PyTorch version whose rules hold (default newest)")
+	f.Float64Var(&o.compute, "compute", 0, "milliseconds of emulated compute a batch")
+	f.StringVar(&o.policy, "policy", "", "policy of the kept set (default by the order)")
+	f.BoolVar(&o.packed, "packed", false, "ask for packed batches")
+	f.BoolVar(&o.noTouch, "no-touch", false, "do not read the samples' bytes")
+	f.IntVar(&o.depth, "depth", 0, "batches to take ahead (default 4)")
+	f.StringVar(&o.rate, "origin-rate", "", "bytes a second of the origin, for the roofline")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, arg := range args {
+			d, err := parseMember(arg)
+			if err != nil {
+				return err
+			}
+			o.datasets = append(o.datasets, d)
+		}
+		return read(cmd.Context(), env, &o)
+	}
+	return cmd
+}
+
+// parseMember reads NAME or NAME=WEIGHT.
+func parseMember(arg string) (wire.Dataset, error) {
+	name, weight, has := strings.Cut(arg, "=")
+	d := wire.Dataset{Name: name, Weight: 1}
+	if has {
+		if _, err := fmt.Sscanf(weight, "%g", &d.Weight); err != nil || d.Weight <= 0 {
+			return d, usagef("weight %q of %s is not a positive number", weight, name)
+		}
+	}
+	return d, nil
+}
+
+func read(ctx context.Context, env *environment, o *readOptions) error {
+	rate, err := o.originRate(env)
+	if err != nil {
+		return err
+	}
+	c, err := client.Dial(ctx, client.Config{Socket: env.Socket, Depth: o.depth, Name: "belady read"})
+	if err != nil {
+		return err
+	}
+	s, err := c.Open(ctx, wire.Attach{Job: "read", Datasets: o.datasets, Order: o.order,
+		Epochs: o.epochs, Rank: o.rank, Policy: o.policy, Packed: o.packed})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	l := &loop{options: o, client: c, session: s, errOut: env.Err, rate: rate,
+		report: readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
+	if err := l.run(ctx); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(env.Out, &l.report)
+	}
+	l.report.print(env.Out)
+	return nil
+}
+
+// originRate is what --origin-rate says, or what a throttled origin's own URL does.
+func (o *readOptions) originRate(env *environment) (int64, error) {
+	if o.rate != "" {
+		rate, err := parseBytes(o.rate)
+		if err != nil {
+			return 0, usagef("--origin-rate: %w", err)
+		}
+		return rate, nil
+	}
+	if len(o.datasets) > 1 {
+		return 0, nil
+	}
+	info, err := env.catalog().Show(o.datasets[0].Name)
+	if err != nil || !strings.HasPrefix(info.URL, "throttle+") {
+		return 0, nil //nolint:nilerr // the daemon says it better if the dataset is unknown
+	}
+	u, err := url.Parse(info.URL)
+	if err != nil {
+		return 0, nil //nolint:nilerr // no rate is known, and none is needed to read
+	}
+	_, cfg, err := throttle.ParseURL(u)
+	if err != nil {
+		return 0, nil //nolint:nilerr // as above
+	}
+	return cfg.RateBytes, nil
+}
+
+// loop is the emulated training loop.
+type loop struct {
+	options *readOptions
+	client  *client.Client
+	session *client.Session
+	errOut  io.Writer
+	rate    int64
+	report  readReport
+
+	before  client.Stats
+	fetched int64
+	sum     uint64 // of the bytes read, so that reading them is not optimised away
+}
+
+func (l *loop) run(ctx context.Context) error {
+	total := int64(l.options.epochs) * int64(l.session.Info().Batches)
+	bar := newProgress(l.errOut, "reading", total, "batches")
+	defer bar.Done()
+	status, err := l.status(ctx)
+	if err != nil {
+		return err
+	}
+	l.fetched = status.Pump.FetchedBytes
+	var e *epochReport
+	for n := int64(0); ; n++ {
+		asked := time.Now()
+		b, err := l.session.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			l.report.Epochs = append(l.report.Epochs, epochReport{Epoch: int(b.Epoch), Start: asked})
+			e = &l.report.Epochs[len(l.report.Epochs)-1]
+		}
+		l.compute(e, b)
+		last := b.Last
+		b.Release()
+		if last {
+			if err := l.endEpoch(ctx, e); err != nil {
+				return err
+			}
+			e = nil
+		}
+		bar.Set(n + 1)
+	}
+}
+
+// compute stands for a training step: it reads every byte, then waits out the step's time.
+func (l *loop) compute(e *epochReport, b *client.Batch) {
+	begun := time.Now()
+	if !l.options.noTouch {
+		for i := range b.Len() {
+			l.sum += touch(b.Bytes(i))
+		}
+	}
+	e.Batches++
+	e.Samples += int64(b.Len())
+	e.Bytes += b.Size()
+	step := time.Duration(l.options.compute * float64(time.Millisecond))
+	if rest := step - time.Since(begun); rest > 0 {
+		time.Sleep(rest)
+	}
+	e.Compute += time.Since(begun)
+}
+
+// touch reads every byte of a sample, a word at a time.
+func touch(b []byte) (sum uint64) {
+	for len(b) >= 32 {
+		sum += binary.LittleEndian.Uint64(b) ^ binary.LittleEndian.Uint64(b[8:]) ^
+			binary.LittleEndian.Uint64(b[16:]) ^ binary.LittleEndian.Uint64(b[24:])
+		b = b[32:]
+	}
+	for _, c := range b {
+		sum += uint64(c)
+	}
+	return sum
+}
+
+func (l *loop) endEpoch(ctx context.Context, e *epochReport) error {
+	e.End = time.Now()
+	now := l.session.Stats()
+	for i := range now.Stall {
+		e.Stall[i] = now.Stall[i] - l.before.Stall[i]
+	}
+	e.First = now.First - l.before.First
+	e.Away = now.Away - l.before.Away
+	l.before = now
+	status, err := l.status(ctx)
+	if err != nil {
+		return err
+	}
+	e.OriginBytes = status.Pump.FetchedBytes - l.fetched
+	l.fetched = status.Pump.FetchedBytes
+	l.roofline(e, status.Keep, status.Bytes)
+	return nil
+}
+
+// roofline is the least an epoch can take: the computing, or the bytes that no memory of this
+// size can hold, at the origin's rate.
+func (l *loop) roofline(e *epochReport, keep, total int64) {
+	least := e.Compute
+	e.MinOriginBytes = max(0, total-keep)
+	if len(l.report.Epochs) == 1 {
+		e.MinOriginBytes = total
+	}
+	if l.rate > 0 {
+		least = max(least, time.Duration(float64(e.MinOriginBytes)/float64(l.rate)*1e9))
+	}
+	e.Roofline = least
+	e.RateKnown = l.rate > 0
+}
+
+// datasetStatus is what the loop needs of the daemon's status.
+func (l *loop) status(ctx context.Context) (worldStatus, error) {
+	raw, err := l.client.Status(ctx)
+	if err != nil {
+		return worldStatus{}, err
+	}
+	var s daemon.Status
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return worldStatus{}, fmt.Errorf("read the daemon's status: %w", err)
+	}
+	var names []string
+	for _, d := range l.options.datasets {
+		names = append(names, d.Name)
+	}
+	name := strings.Join(names, "+")
+	for _, d := range s.Datasets {
+		if d.Dataset == name {
+			return d, nil
+		}
+	}
+	return worldStatus{}, fmt.Errorf("the daemon's status does not name %s", name)
+}

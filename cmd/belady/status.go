@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"belady/internal/client"
+	"belady/internal/node/daemon"
+)
+
+// newStatusCommand shows what the running daemon does.
+func newStatusCommand(env *environment) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the running daemon serves, keeps and fetches",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client.Dial(cmd.Context(), client.Config{Socket: env.Socket})
+			if err != nil {
+				return err
+			}
+			raw, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var s daemon.Status
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("read the daemon's status: %w", err)
+			}
+			if asJSON {
+				return printJSON(env.Out, &s)
+			}
+			return printStatus(env, &s)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStatus(env *environment, s *daemon.Status) error {
+	fmt.Fprintf(env.Out, "belady %s, pid %d, up %.0fs, %d sessions, %s of %s memory free\n",
+		s.Version, s.PID, s.UptimeS, s.Sessions, humanize.IBytes(uint64(s.RAMLeft)),
+		humanize.IBytes(uint64(s.RAM)))
+	t := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
+	if len(s.Datasets) > 0 {
+		fmt.Fprintln(t, "DATASET\tSAMPLES\tPOLICY\tRANKS\tKEPT\tOF\tSTAGED\tHITS\tFETCHED")
+	}
+	for _, d := range s.Datasets {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%d\t%s\n", d.Dataset, d.Samples, d.Policy,
+			d.Ranks, humanize.IBytes(uint64(d.Pump.KeptBytes)), humanize.IBytes(uint64(d.Keep)),
+			humanize.IBytes(uint64(d.Pump.StagingBytes)), d.Pump.Hits,
+			humanize.IBytes(uint64(d.Pump.FetchedBytes)))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,259 @@
+// Package daemon is the node's process: it owns the directory and the socket, gives each dataset
+// its world and its share of memory, and each connection its session or the control answers.
+//
+// It decides nothing about samples. One lock guards the table of worlds; it is never held across
+// I/O on an origin or a client.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"belady/internal/node/event"
+	"belady/internal/node/session"
+	"belady/internal/node/wire"
+	"belady/internal/node/world"
+	"belady/internal/store/arena"
+	"belady/internal/store/catalog"
+	"belady/internal/store/origin"
+)
+
+// MaxSocketPath is the kernel's limit on a Unix socket's name.
+const MaxSocketPath = 107
+
+// Config is what a daemon is told.
+type Config struct {
+	Dir, Socket string
+	Version     string
+	// RAM is all memory for samples; Staging the part of it for batches on their way, 0 for a
+	// share of RAM.
+	RAM, Staging int64
+	// Concurrency is the most requests at once to one origin.
+	Concurrency int
+	Retry       origin.RetryConfig
+	OpenOrigin  catalog.OpenOrigin
+	Listen      event.Listener
+	// Record, if given, makes a recorder for a new world.
+	Record func(dataset string, w *world.Config) (world.Recorder, error)
+}
+
+// Daemon is a running node.
+type Daemon struct {
+	Config
+	catalog *catalog.Catalog
+	pool    *arena.Pool
+	lock    *os.File
+	began   time.Time
+
+	mu       sync.Mutex
+	worlds   map[string]*place // guarded by mu, as all below
+	sessions int
+	next     int
+}
+
+// New takes the directory: a second daemon on it is refused.
+func New(cfg Config) (*Daemon, error) {
+	if len(cfg.Socket) > MaxSocketPath {
+		return nil, fmt.Errorf("socket path %q has %d bytes, the kernel allows %d: "+
+			"name a shorter one with --socket", cfg.Socket, len(cfg.Socket), MaxSocketPath)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	lock, err := takeLock(filepath.Join(cfg.Dir, "daemon.lock"))
+	if err != nil {
+		return nil, err
+	}
+	return &Daemon{Config: cfg, catalog: catalog.New(cfg.Dir, cfg.OpenOrigin),
+		pool: arena.NewPool(cfg.RAM), lock: lock, began: time.Now(),
+		worlds: map[string]*place{}}, nil
+}
+
+// takeLock locks the directory for this process; the kernel lets go when it dies.
+func takeLock(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the daemon's lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(name)
+		_ = f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		return nil, fmt.Errorf("another daemon (pid %s) uses %s: stop it, or give this one "+
+			"another --dir", holder, filepath.Dir(name))
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+// Run serves until ctx ends, then says goodbye to its clients and closes everything.
+func (d *Daemon) Run(ctx context.Context) error {
+	defer d.lock.Close()
+	l, err := d.listen()
+	if err != nil {
+		return err
+	}
+	d.tell(event.Started{Dir: d.Dir, Socket: d.Socket, RAM: d.RAM})
+	control := newControl(d)
+	served := make(chan error, 1)
+	go func() { served <- control.server.Serve(control) }()
+	var sessions sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	d.accept(ctx, l, &sessions, control)
+	d.mu.Lock()
+	d.tell(event.Stopping{Sessions: d.sessions})
+	d.mu.Unlock()
+	_ = control.server.Close()
+	<-served
+	_ = os.Remove(d.Socket)
+	if !waitFor(&sessions, goodbyeTime) {
+		return nil // somebody still reads: the process's end closes what is open
+	}
+	return d.closeWorlds()
+}
+
+// goodbyeTime is how long a stopping daemon waits for clients to close. Those that do not lose
+// nothing: the memory they were lent is theirs as long as they map it.
+const goodbyeTime = 2 * time.Second
+
+func waitFor(g *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		g.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// listen opens the socket for this user alone. A socket that is there already was left by a dead
+// daemon: the lock says so.
+func (d *Daemon) listen() (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(d.Socket), 0o700); err != nil {
+		return nil, fmt.Errorf("make the socket's folder: %w", err)
+	}
+	if info, err := os.Lstat(d.Socket); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s is there and is no socket: remove it, or name another "+
+				"with --socket", d.Socket)
+		}
+		if c, err := net.Dial("unix", d.Socket); err == nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("a daemon with another --dir listens on %s: "+
+				"name another socket with --socket", d.Socket)
+		}
+		if err := os.Remove(d.Socket); err != nil {
+			return nil, fmt.Errorf("remove the socket of a dead daemon: %w", err)
+		}
+	}
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.Socket, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", d.Socket, err)
+	}
+	l.SetUnlinkOnClose(false)
+	return l, nil
+}
+
+// accept takes connections until the listener closes. Running out of descriptors slows it down
+// and stops nothing.
+func (d *Daemon) accept(
+	ctx context.Context, l *net.UnixListener, sessions *sync.WaitGroup, control *control,
+) {
+	pause := time.Duration(0)
+	for {
+		conn, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if err != nil {
+			d.tell(event.Trouble{What: "accept a connection", Err: err})
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			time.Sleep(pause)
+			continue
+		}
+		pause = 0
+		sessions.Go(func() { d.connected(ctx, conn, control) })
+	}
+}
+
+// connected finds out who called and what they speak.
+func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *control) {
+	pid, err := sameUser(conn)
+	if err == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		var speaks bool
+		var plain net.Conn
+		if speaks, plain, err = wire.Sniff(conn); err == nil {
+			_ = conn.SetReadDeadline(time.Time{})
+			if !speaks {
+				control.give(plain)
+				return
+			}
+			d.mu.Lock()
+			d.sessions++
+			d.next++
+			id := strconv.Itoa(d.next)
+			d.mu.Unlock()
+			session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
+				Open: d.open, Listen: d.Listen})
+			d.mu.Lock()
+			d.sessions--
+			d.mu.Unlock()
+			return
+		}
+	}
+	_ = conn.Close()
+}
+
+// sameUser refuses other users: the socket's mode does already, this is the second lock.
+func sameUser(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	if ctlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); ctlErr != nil {
+		return 0, ctlErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return 0, fmt.Errorf("user %d is not this daemon's", cred.Uid)
+	}
+	return int(cred.Pid), nil
+}
+
+func (d *Daemon) tell(e event.Event) {
+	if d.Listen != nil {
+		d.Listen(e)
+	}
+}

@@ -1,0 +1,124 @@
+// Package event names what happens in a daemon: one type for each happening, with a String that
+// is an interface of its own. Logs, metrics and tests listen; nobody acts on an event, and telling
+// one never blocks the data path.
+package event
+
+import "fmt"
+
+// Event is something that happened. Code is stable: people and scripts search for it.
+type Event interface {
+	Code() string
+	String() string
+}
+
+// Listener is told events. It may be called from any goroutine and must return quickly.
+type Listener func(Event)
+
+// Started: the daemon listens.
+type Started struct {
+	Dir, Socket string
+	RAM         int64
+}
+
+// Code names the event.
+func (Started) Code() string { return "daemon-started" }
+func (e Started) String() string {
+	return fmt.Sprintf("listening on %s with %d MiB of memory, data in %s",
+		e.Socket, e.RAM>>20, e.Dir)
+}
+
+// Stopping: the daemon leaves.
+type Stopping struct{ Sessions int }
+
+// Code names the event.
+func (Stopping) Code() string     { return "daemon-stopping" }
+func (e Stopping) String() string { return fmt.Sprintf("stopping, %d sessions open", e.Sessions) }
+
+// Planned: a dataset's plan is in force.
+type Planned struct {
+	Dataset       string
+	Samples       int
+	Policy        string
+	Keep, Staging int64
+	Kept          int
+}
+
+// Code names the event.
+func (Planned) Code() string { return "plan" }
+func (e Planned) String() string {
+	return fmt.Sprintf("%s: %d samples, policy %s: keeps %d of them (%d MiB), stages %d MiB",
+		e.Dataset, e.Samples, e.Policy, e.Kept, e.Keep>>20, e.Staging>>20)
+}
+
+// Attached: a rank joined.
+type Attached struct {
+	Session, Dataset string
+	Rank, World      int
+	PID              int
+}
+
+// Code names the event.
+func (Attached) Code() string { return "session-attached" }
+func (e Attached) String() string {
+	return fmt.Sprintf("session %s: rank %d of %d reads %s (pid %d)",
+		e.Session, e.Rank, e.World, e.Dataset, e.PID)
+}
+
+// Detached: a rank left; Reason is empty when it was done.
+type Detached struct{ Session, Reason string }
+
+// Code names the event.
+func (Detached) Code() string { return "session-ended" }
+func (e Detached) String() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("session %s ended", e.Session)
+	}
+	return fmt.Sprintf("session %s ended: %s", e.Session, e.Reason)
+}
+
+// FetchFailed: a sample could not be read from its origin.
+type FetchFailed struct {
+	Dataset, Sample string
+	Err             error
+}
+
+// Code names the event.
+func (FetchFailed) Code() string { return "fetch-failed" }
+func (e FetchFailed) String() string {
+	return fmt.Sprintf("%s: sample %q: %v", e.Dataset, e.Sample, e.Err)
+}
+
+// Tightened: the arena held less than planned, so the plan keeps less.
+type Tightened struct {
+	Dataset string
+	Keep    int64
+}
+
+// Code names the event.
+func (Tightened) Code() string { return "plan-tightened" }
+func (e Tightened) String() string {
+	return fmt.Sprintf("%s: the arena is too fragmented for the plan; it now keeps %d MiB",
+		e.Dataset, e.Keep>>20)
+}
+
+// Resized: a dataset's memory changed.
+type Resized struct {
+	Dataset       string
+	Bytes, Before int64
+}
+
+// Code names the event.
+func (Resized) Code() string { return "arena-resized" }
+func (e Resized) String() string {
+	return fmt.Sprintf("%s: memory changes from %d to %d MiB", e.Dataset, e.Before>>20, e.Bytes>>20)
+}
+
+// Trouble: something else went wrong and was survived.
+type Trouble struct {
+	What string
+	Err  error
+}
+
+// Code names the event.
+func (Trouble) Code() string     { return "trouble" }
+func (e Trouble) String() string { return fmt.Sprintf("%s: %v", e.What, e.Err) }

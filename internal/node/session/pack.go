@@ -1,0 +1,139 @@
+package session
+
+import (
+	"slices"
+	"sync"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/sample"
+	"belady/internal/node/wire"
+	"belady/internal/node/world"
+	"belady/internal/store/arena"
+)
+
+// packedSlab is the index of a session's packed ring: no arena slab has it.
+const packedSlab = arena.MaxSlabs + 1
+
+// packs is the packed half of a session: a ring that the daemon writes and never reads, shared
+// read-write with the client so that tensors made of it can be changed in place.
+type packs struct {
+	ring  *arena.Ring
+	info  *arena.SlabInfo
+	mu    sync.Mutex
+	freed *sync.Cond
+	held  map[uint64]int64 // guarded by mu: offset by seq of what the client holds
+	ended bool             // guarded by mu
+}
+
+// packable is a lease to be gathered into the ring.
+type packable struct {
+	head    wire.Lease
+	ids     []sample.ID
+	sizes   []uint32
+	places  []arena.Place
+	lengths []uint32 // of fields
+	stride  uint32
+}
+
+// packedBatches is how many batches of the largest samples the ring has room for.
+const packedBatches = 4
+
+func (p *packs) open(pool *arena.Pool, set *dataset.Set, batch int) error {
+	stride := (int64(set.MaxSize()) + arena.Align - 1) / arena.Align * arena.Align
+	ring, err := arena.NewRing(pool, max(stride*int64(batch)*packedBatches, 1<<20))
+	if err != nil {
+		return err
+	}
+	p.ring = ring
+	p.info = &arena.SlabInfo{Index: packedSlab, FD: ring.FD(), Bytes: ring.Size()}
+	p.held = map[uint64]int64{}
+	p.freed = sync.NewCond(&p.mu)
+	return nil
+}
+
+func (p *packs) slab() *arena.SlabInfo { return p.info }
+
+func (p *packs) is(s *arena.SlabInfo) bool { return p.info != nil && s == p.info }
+
+// close wakes a writer that waits for room, and frees the ring; the client's map lives on.
+func (p *packs) close() {
+	p.stop()
+	_ = p.ring.Close()
+}
+
+func (p *packs) stop() {
+	if p.ring == nil {
+		return
+	}
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.freed.Broadcast()
+}
+
+// take copies a lease's list for packing, or returns nil if it is to go scattered.
+func (p *packs) take(l *world.Lease) *packable {
+	if p.ring == nil {
+		return nil
+	}
+	longest := uint32(arena.Align)
+	for _, n := range l.Lengths {
+		if n >= arena.LongLength {
+			return nil
+		}
+		longest = max(longest, n)
+	}
+	stride := (longest + arena.Align - 1) / arena.Align * arena.Align
+	if int64(stride)*int64(len(l.IDs)) > p.ring.Size()/2 {
+		return nil
+	}
+	return &packable{head: headOf(l), ids: l.IDs, sizes: slices.Clone(l.Lengths),
+		places: slices.Clone(l.Places), stride: stride}
+}
+
+// reserve waits for room in the ring.
+func (p *packs) reserve(seq uint64, bytes int64) (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.ended {
+		if offset, ok := p.ring.Alloc(bytes); ok {
+			p.held[seq] = offset
+			return offset, true
+		}
+		p.freed.Wait()
+	}
+	return 0, false
+}
+
+// pack gathers a batch into the ring, gives its scattered bytes back to the pump, and sends it.
+func (s *Session) pack(b *packable) error {
+	offset, ok := s.packs.reserve(b.head.Seq, int64(b.stride)*int64(len(b.ids)))
+	if !ok {
+		return nil
+	}
+	dst := s.packs.ring.Bytes(offset, int64(b.stride)*int64(len(b.ids)))
+	s.world.Gather(dst, int(b.stride), b.places)
+	s.cursor.Release(b.head.Seq)
+	b.head.Form, b.head.Stride = wire.FormPacked, b.stride
+	b.head.Base = wire.At(packedSlab, uint64(offset))
+	b.head.Fields = uint16(s.fields)
+	_, err := s.writer.Send(wire.AppendLease(nil, &b.head, b.ids, b.sizes, nil, b.lengths))
+	return err
+}
+
+// unpack ends a packed lease; false means that seq is none.
+func (s *Session) unpack(seq uint64) bool {
+	p := &s.packs
+	if p.ring == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	offset, ok := p.held[seq]
+	if ok {
+		delete(p.held, seq)
+		p.ring.Release(offset)
+		p.freed.Signal()
+	}
+	return ok
+}

@@ -1,0 +1,208 @@
+package session
+
+import (
+	"errors"
+
+	"belady/internal/node/wire"
+	"belady/internal/node/world"
+	"belady/internal/store/arena"
+	"belady/internal/store/catalog"
+	"belady/internal/store/origin"
+
+	"belady/internal/core/pump"
+)
+
+// causes maps what the pump says a batch waited for to what the wire calls it.
+var causes = [pump.Causes]wire.Cause{pump.None: wire.CauseNone, pump.Origin: wire.CauseOrigin,
+	pump.Arena: wire.CauseArena, pump.Order: wire.CauseOrder}
+
+// send leaves frames in the outbox.
+func (s *Session) send(frames []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	buf := s.pending()
+	*buf = append(*buf, frames...)
+	s.filled.Signal()
+}
+
+// pending is the buffer that frames are appended to; the caller holds mu.
+func (s *Session) pending() *[]byte {
+	if n := len(s.outbox); n > 0 && s.outbox[n-1].slab == nil && s.outbox[n-1].batch == nil {
+		return &s.outbox[n-1].frames
+	}
+	s.outbox = append(s.outbox, parcel{frames: s.spare[:0]})
+	s.spare = nil
+	return &s.outbox[len(s.outbox)-1].frames
+}
+
+// Leased implements world.Consumer.
+func (s *Session) Leased(l *world.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	if b := s.packs.take(l); b != nil {
+		b.lengths = s.fieldLengths(l)
+		s.outbox = append(s.outbox, parcel{batch: b})
+	} else {
+		buf := s.pending()
+		*buf = s.appendScattered(*buf, l)
+	}
+	s.filled.Signal()
+}
+
+func (s *Session) appendScattered(dst []byte, l *world.Lease) []byte {
+	head := headOf(l)
+	head.Fields = uint16(s.fields)
+	s.places = s.places[:0]
+	for _, p := range l.Places {
+		s.places = append(s.places, wire.At(p.Slab(), uint64(p.Offset())))
+	}
+	return wire.AppendLease(dst, &head, l.IDs, l.Lengths, s.places, s.fieldLengths(l))
+}
+
+func headOf(l *world.Lease) wire.Lease {
+	head := wire.Lease{Seq: l.Seq, Epoch: uint32(l.Epoch), Batch: uint32(l.Batch),
+		Cause: causes[l.Cause], Form: wire.FormScattered}
+	if l.Last {
+		head.Flags = wire.LeaseLastOfEpoch
+	}
+	return head
+}
+
+// fieldLengths lists the lengths of every sample's fields, where there is more than one.
+func (s *Session) fieldLengths(l *world.Lease) []uint32 {
+	if s.fields < 2 {
+		return nil
+	}
+	out := make([]uint32, 0, len(l.IDs)*s.fields)
+	members := s.world.Set.Members()
+	for _, id := range l.IDs {
+		m, local := s.world.Set.Locate(id)
+		for f := range s.fields {
+			out = append(out, members[m].FieldSize(local, f))
+		}
+	}
+	return out
+}
+
+// Failed implements world.Consumer.
+func (s *Session) Failed(epoch, batch int, err error) {
+	e := toWire(err)
+	e.Epoch, e.Batch = uint32(epoch), uint32(batch)
+	s.mu.Lock()
+	s.reason = e.Text
+	s.mu.Unlock()
+	s.end(e)
+}
+
+// Finished implements world.Consumer.
+func (s *Session) Finished() { s.send(wire.AppendEnd(nil)) }
+
+// SlabAdded implements world.Consumer.
+func (s *Session) SlabAdded(info arena.SlabInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outbox = append(s.outbox, parcel{slab: &info})
+	s.filled.Signal()
+}
+
+// SlabGone implements world.Consumer.
+func (s *Session) SlabGone(index uint16) { s.send(wire.AppendSlabGone(nil, index)) }
+
+// end sends a last word, if there is one, and nothing after it.
+func (s *Session) end(last *wire.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	if last != nil {
+		last.Fatal = true
+		buf := s.pending()
+		*buf = wire.AppendError(*buf, last)
+	}
+	s.ended = true
+	s.filled.Broadcast()
+}
+
+// write sends what is in the outbox until the session ends, then shuts its side: the client sees
+// the end of the stream after the last word.
+func (s *Session) write() {
+	defer s.Conn.CloseWrite()
+	for {
+		s.mu.Lock()
+		for len(s.outbox) == 0 && !s.ended {
+			s.filled.Wait()
+		}
+		out := s.outbox
+		s.outbox = nil
+		s.mu.Unlock()
+		if len(out) == 0 {
+			return
+		}
+		for i := range out {
+			if err := s.deliver(&out[i]); err != nil {
+				s.end(nil) // the reader sees the connection's end by itself
+				return
+			}
+		}
+	}
+}
+
+func (s *Session) deliver(p *parcel) error {
+	switch {
+	case p.slab != nil:
+		kind := wire.SlabArena
+		if s.packs.is(p.slab) {
+			kind = wire.SlabPacked
+		}
+		return s.writer.SendSlab(wire.Slab{Index: p.slab.Index, Kind: kind,
+			Bytes: uint64(p.slab.Bytes)}, p.slab.FD)
+	case p.batch != nil:
+		return s.pack(p.batch)
+	}
+	_, err := s.writer.Send(p.frames)
+	s.mu.Lock()
+	s.spare = p.frames
+	s.mu.Unlock()
+	return err
+}
+
+// refuse answers a connection that never became a session.
+func (s *Session) refuse(err error) {
+	_, _ = s.writer.Send(wire.AppendError(nil, toWire(err)))
+	_ = s.Conn.CloseWrite()
+}
+
+// codes says what each error means to a client, most specific first.
+var codes = []struct {
+	err  error
+	code wire.Code
+}{
+	{origin.ErrAbsent, wire.CodeAbsent},
+	{origin.ErrChanged, wire.CodeChanged},
+	{origin.ErrDenied, wire.CodeDenied},
+	{origin.ErrUnavailable, wire.CodeUnavailable},
+	{catalog.ErrUnknown, wire.CodeUnknownDataset},
+	{world.ErrTooSmall, wire.CodeArenaTooSmall},
+	{arena.ErrNoBudget, wire.CodeArenaTooSmall},
+	{world.ErrClosed, wire.CodeShuttingDown},
+	{wire.ErrMalformed, wire.CodeProtocol},
+	{wire.ErrTooLarge, wire.CodeTooLarge},
+}
+
+func toWire(err error) *wire.Error {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		e.Fatal = true
+		return e
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return &wire.Error{Code: c.code, Fatal: true, Text: err.Error()}
+		}
+	}
+	return &wire.Error{Code: wire.CodeBadRequest, Fatal: true, Text: err.Error()}
+}

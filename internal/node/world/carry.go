@@ -1,0 +1,200 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	"belady/internal/core/plan"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+	"belady/internal/node/event"
+	"belady/internal/store/arena"
+)
+
+// carry does what a move asks. It reports whether memory was freed.
+func (w *World) carry(m *pump.Move) (freed bool) {
+	switch m.Kind {
+	case pump.Fetch:
+		w.start(w.fetcher.prepare(m, w.pump.IDs(m.Run.Cursor, m.Run.First, m.Run.Count),
+			w.cursors[m.Run.Cursor]))
+	case pump.Lease:
+		w.lease(m)
+	case pump.Drop:
+		ids := w.pump.IDs(m.Run.Cursor, m.Run.First, m.Run.Count)
+		for i, id := range ids {
+			if m.Mask.Has(i) {
+				w.free(id)
+			}
+		}
+		return true
+	case pump.Evict:
+		w.free(m.Sample)
+		return true
+	case pump.Need:
+		w.need(w.cursors[m.Cursor], int(m.Epoch))
+	case pump.Finish:
+		if c := w.cursors[m.Cursor]; !c.gone.Load() {
+			c.consumer.Finished()
+		}
+	case pump.Refuse:
+		w.cursors[m.Cursor].consumer.Failed(int(m.Epoch), int(m.Batch), fmt.Errorf(
+			"%w: the batch takes %d MiB of staging, there are %d: start the daemon with a larger "+
+				"--staging (and --ram), or use smaller batches",
+			ErrTooSmall, m.Bytes>>20+1, w.plan.Staging>>20))
+	case pump.Forget:
+		w.cursors[m.Cursor] = nil
+	}
+	return false
+}
+
+func (w *World) free(id sample.ID) {
+	w.arena.Free(w.places[id])
+	w.places[id] = 0
+}
+
+// lease hands a batch to its consumer.
+func (w *World) lease(m *pump.Move) {
+	c := w.cursors[m.Cursor]
+	if c.gone.Load() {
+		return
+	}
+	if m.Failed {
+		err := c.fault
+		if err == nil {
+			err = fmt.Errorf("%w: a sample of the batch could not be read", errLeft)
+		}
+		c.consumer.Failed(int(m.Epoch), int(m.Batch), err)
+		return
+	}
+	ids := w.pump.IDs(m.Cursor, m.Run.First, m.Run.Count)
+	w.lengths, w.leased = w.lengths[:0], w.leased[:0]
+	for _, id := range ids {
+		p := w.places[id]
+		n := p.Len()
+		if n == arena.LongLength {
+			n = w.Set.Size(id)
+		}
+		w.lengths = append(w.lengths, n)
+		w.leased = append(w.leased, p)
+	}
+	c.consumer.Leased(&Lease{Seq: m.Seq, Epoch: int(m.Epoch), Batch: int(m.Batch), Cause: m.Cause,
+		Last: m.Last, IDs: ids, Lengths: w.lengths, Places: w.leased})
+}
+
+// need computes a window off the owner's goroutine.
+func (w *World) need(c *Cursor, k int) {
+	if c.feed == nil {
+		return // the client sends it
+	}
+	w.helpers.Go(func() {
+		win, err := c.feed.Window(k)
+		if err != nil {
+			w.mail.call(func() { c.consumer.Failed(0, 0, err) })
+			return
+		}
+		w.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
+	})
+}
+
+// start allocates a fetch's memory and queues it; without memory it waits for some to be freed.
+func (w *World) start(f *fetch) {
+	if len(w.stuck) > 0 || !w.allocate(f) {
+		if len(w.stuck) == 0 {
+			w.tight = time.Now()
+		}
+		w.stuck = append(w.stuck, f)
+		return
+	}
+	w.fetcher.push(f)
+}
+
+// allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to slots,
+// the others share runs.
+func (w *World) allocate(f *fetch) bool {
+	runs := 0
+	for i := range f.tasks {
+		t := &f.tasks[i]
+		if f.slots.Has(int(t.at)) {
+			if p, ok := w.arena.AllocSlot(t.size); ok {
+				t.place = p
+				continue
+			}
+			// Slots of its class have run out: it lives in a run, and holds that run's span.
+		}
+		t.place = 0
+		f.sizes[runs] = t.size
+		runs++
+	}
+	if runs > 0 && !w.arena.AllocRun(f.sizes[:runs], f.places[:runs]) {
+		for i := range f.tasks {
+			if t := &f.tasks[i]; t.place != 0 {
+				w.arena.Free(t.place)
+				t.place = 0
+			}
+		}
+		return false
+	}
+	runs = 0
+	for i := range f.tasks {
+		t := &f.tasks[i]
+		if t.place == 0 {
+			t.place = f.places[runs]
+			runs++
+		}
+		w.places[t.id] = t.place
+		t.dst = w.arena.Bytes(t.place, t.size)
+	}
+	return true
+}
+
+// patience is how long a fetch may lack memory before the plan is found too tight: the pump
+// counts bytes, the arena has spans, and only the arena knows how well they fit.
+const patience = time.Second
+
+// unstick starts what waited for memory. If nothing was freed for long and nothing is being read,
+// the plan promises more than the arena holds, and it is the plan that gives way.
+func (w *World) unstick(freed bool) {
+	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
+		w.fetcher.push(w.stuck[0])
+		w.stuck = append(w.stuck[:0], w.stuck[1:]...)
+		w.tight = time.Now()
+	}
+	if len(w.stuck) == 0 {
+		return
+	}
+	if time.Since(w.tight) < patience {
+		time.AfterFunc(patience, func() { w.mail.call(func() {}) })
+		return
+	}
+	w.tight = time.Now()
+	in := w.plan.Input
+	in.Keep -= max(in.Keep/32, arena.SpanBytes)
+	if in.Keep < 0 {
+		return
+	}
+	w.replan(in)
+	w.tell(event.Tightened{Dataset: w.Name, Keep: in.Keep})
+}
+
+// replan puts a changed plan in force.
+func (w *World) replan(in plan.Input) {
+	next, err := plan.Make(in)
+	if err != nil {
+		w.tell(event.Trouble{What: "replan " + w.Name, Err: err})
+		return
+	}
+	w.plan = next
+	w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
+}
+
+// ended takes back what a fetch could not read. It runs before the pump hears of it.
+func (w *World) ended(f *fetch) {
+	for i := range f.tasks {
+		if t := &f.tasks[i]; f.failed.Has(int(t.at)) {
+			w.free(t.id)
+		}
+	}
+	if c := w.cursors[f.run.Cursor]; c != nil && f.err != nil {
+		c.fault = f.err
+	}
+}

@@ -1,0 +1,141 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"belady/internal/core/job"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+	"belady/internal/store/arena"
+)
+
+// Lease is a batch handed to a consumer. Its slices are valid during the call only.
+type Lease struct {
+	Seq          uint64
+	Epoch, Batch int
+	Cause        pump.Cause
+	Last         bool
+	IDs          []sample.ID
+	Lengths      []uint32
+	Places       []arena.Place
+}
+
+// Consumer is one rank's end of a world. Its methods are called on the owner's goroutine, in
+// order, and must not block.
+type Consumer interface {
+	Leased(*Lease)
+	// Failed: a batch cannot be had; nothing more will come.
+	Failed(epoch, batch int, err error)
+	// Finished: the last batch has been leased.
+	Finished()
+	// SlabAdded comes before any lease that names the slab, SlabGone after the last one.
+	SlabAdded(arena.SlabInfo)
+	SlabGone(index uint16)
+}
+
+// Cursor is a rank's place in its order. Methods may be called from any goroutine.
+type Cursor struct {
+	world    *World
+	index    int32
+	reading  job.Reading
+	feed     *job.Feed // nil where the client sends windows
+	consumer Consumer
+	gone     atomic.Bool // detached: what it has queued need not be fetched
+	batches  int         // of windows sent by the client, in the current epoch
+	fault    error       // owned by the loop: why its next failed batch failed
+}
+
+// Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil
+// for explicit orders.
+func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, error) {
+	cur := &Cursor{world: w, reading: r, feed: feed, consumer: c}
+	var refused error
+	err := w.do(func() {
+		reserve := w.reserve(&r)
+		if refused = w.room(reserve); refused != nil {
+			return
+		}
+		cur.index = w.freeIndex()
+		w.cursors[cur.index] = cur
+		for _, s := range w.arena.Slabs() {
+			c.SlabAdded(s)
+		}
+		if w.Record != nil {
+			w.Record.Reading(cur.index, r)
+		}
+		w.mail.post(pump.Event{Kind: pump.Attached, Cursor: cur.index,
+			N: int32(max(r.Order.Batch, 1)), Reserve: reserve})
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return nil, err
+	}
+	return cur, nil
+}
+
+// reserve is what two batches of a reading take of staging.
+func (w *World) reserve(r *job.Reading) int64 {
+	mean := w.plan.TotalCost/int64(max(w.Set.Len(), 1)) + arena.Align
+	return 2 * int64(max(r.Order.Batch, 1)) * mean
+}
+
+// room checks that two batches of every rank fit into staging.
+func (w *World) room(reserve int64) error {
+	need := reserve
+	for _, c := range w.cursors {
+		if c != nil {
+			need += w.reserve(&c.reading)
+		}
+	}
+	if need <= w.plan.Staging {
+		return nil
+	}
+	return fmt.Errorf("%w: two batches for each rank take about %d MiB, staging has %d MiB: "+
+		"start the daemon with a larger --staging (and --ram), or use smaller batches",
+		ErrTooSmall, need>>20+1, w.plan.Staging>>20)
+}
+
+func (w *World) freeIndex() int32 {
+	for i, c := range w.cursors {
+		if c == nil {
+			return int32(i)
+		}
+	}
+	w.cursors = append(w.cursors, nil)
+	return int32(len(w.cursors) - 1)
+}
+
+// Credit lets n more batches come.
+func (c *Cursor) Credit(n uint32) {
+	c.world.mail.post(pump.Event{Kind: pump.Credited, Cursor: c.index, N: int32(n)})
+}
+
+// Release ends leases.
+func (c *Cursor) Release(seqs ...uint64) {
+	m := &c.world.mail
+	m.mu.Lock()
+	for _, seq := range seqs {
+		m.events = append(m.events, pump.Event{Kind: pump.Released, Cursor: c.index, Seq: seq})
+	}
+	m.mu.Unlock()
+	m.ring()
+}
+
+// Window adds to an explicit order. The slices are the world's from now on; they must have been
+// validated.
+func (c *Cursor) Window(win *job.Window) {
+	win.Batch = c.batches
+	c.batches += len(win.Ends)
+	if win.LastOfEpoch {
+		c.batches = 0
+	}
+	c.world.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
+}
+
+// Detach ends the cursor; its leases are taken back.
+func (c *Cursor) Detach() {
+	if !c.gone.Swap(true) {
+		c.world.mail.post(pump.Event{Kind: pump.Detached, Cursor: c.index})
+	}
+}

@@ -1,0 +1,73 @@
+package world
+
+import "time"
+
+// pacer says how many requests to have in flight: twice the product of the best latency seen and
+// the rate of answers, as a transport does. While more requests bring more answers the limit
+// doubles; once they only wait longer it stands. A function of what it is told, with no clock.
+type pacer struct {
+	most  int // configured
+	limit int
+
+	since   time.Duration // when this round began
+	answers int           // in this round
+	busy    time.Duration // time spent in requests in this round
+	full    bool          // the limit was reached in this round
+	best    time.Duration // least time a request took, over the last rounds
+	fresh   time.Duration // least time in this generation
+	rounds  int
+}
+
+const (
+	paceStart = 16
+	paceLeast = 4
+	// paceRound is the least time over which a rate is taken; a round also lasts until every
+	// request in flight could have been answered twice.
+	paceRound = 20 * time.Millisecond
+	// paceMemory is how many rounds a latency is believed: origins change.
+	paceMemory = 256
+)
+
+func newPacer(most int) pacer { return pacer{most: most, limit: min(paceStart, most)} }
+
+// ended takes n requests that took that long together, when active were in flight.
+func (p *pacer) ended(now, took time.Duration, n, active int) {
+	each := took / time.Duration(n)
+	if p.fresh == 0 || each < p.fresh {
+		p.fresh = each
+	}
+	p.answers += n
+	p.busy += took
+	p.full = p.full || active >= p.limit
+	if p.since == 0 {
+		p.since = now
+	}
+	if now-p.since < max(paceRound, 2*p.best) || p.answers < p.limit {
+		return
+	}
+	p.round(now - p.since)
+	p.since, p.answers, p.busy, p.full = now, 0, 0, false
+}
+
+func (p *pacer) round(length time.Duration) {
+	if p.best == 0 || p.fresh < p.best {
+		p.best = p.fresh
+	}
+	if p.rounds++; p.rounds%paceMemory == 0 {
+		p.best, p.fresh = p.fresh, 0
+	}
+	if !p.full {
+		return // demand, not the limit, set the rate: it says nothing about the limit
+	}
+	product := float64(p.answers) / float64(length) * float64(p.best)
+	p.limit = min(max(int(2*product)+paceLeast, paceLeast), p.most)
+}
+
+// grain is how many samples of that size to claim at once: one where a request is long, several
+// where claiming would cost as much as reading.
+func (p *pacer) grain(size int) int {
+	if size >= 64<<10 || p.best == 0 || p.best > 100*time.Microsecond {
+		return 1
+	}
+	return 8
+}

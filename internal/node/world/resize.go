@@ -1,0 +1,100 @@
+package world
+
+import (
+	"time"
+
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+	"belady/internal/node/event"
+	"belady/internal/store/arena"
+)
+
+// Resize changes the world's memory by whole slabs. Growing takes effect at once; shrinking as
+// samples are dropped or moved out of the slabs that go, while ranks read on.
+func (w *World) Resize(bytes int64) error {
+	var failed error
+	err := w.do(func() {
+		before := w.Bytes
+		if bytes > before {
+			var added []uint16
+			added, failed = w.arena.Grow(bytes - before)
+			w.announce(added)
+		} else {
+			w.arena.Shrink(before - bytes)
+			w.draining = true
+		}
+		w.Bytes = 0
+		for _, s := range w.arena.Slabs() {
+			if !s.Draining {
+				w.Bytes += s.Bytes
+			}
+		}
+		next, err := w.makePlan()
+		if err != nil {
+			failed = err
+			return
+		}
+		w.plan = next
+		w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
+		w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+func (w *World) announce(added []uint16) {
+	for _, s := range w.arena.Slabs() {
+		for _, index := range added {
+			if s.Index != index {
+				continue
+			}
+			for _, c := range w.cursors {
+				if c != nil {
+					c.consumer.SlabAdded(s)
+				}
+			}
+		}
+	}
+}
+
+// slabGone is told by the arena, on the owner's goroutine, when a draining slab is empty.
+func (w *World) slabGone(index uint16) {
+	for _, c := range w.cursors {
+		if c != nil {
+			c.consumer.SlabGone(index)
+		}
+	}
+	w.arena.Recycle(index)
+}
+
+// drainPause is the rest between two passes over the samples of draining slabs.
+const drainPause = 5 * time.Millisecond
+
+// drain moves kept samples that nobody reads out of slabs that go. Those in use are moved or
+// dropped at a later pass.
+func (w *World) drain() {
+	left := false
+	for _, s := range w.arena.Slabs() {
+		left = left || s.Draining
+	}
+	if !left {
+		w.draining = false
+		return
+	}
+	w.draining = false // until the next pass
+	for id, p := range w.places {
+		if p == 0 || !w.arena.Draining(p) || !w.pump.Idle(sample.ID(id)) {
+			continue
+		}
+		if moved, ok := w.arena.Relocate(p); ok {
+			w.places[id] = moved
+		}
+	}
+	time.AfterFunc(drainPause, func() { w.mail.call(func() { w.draining = true }) })
+}
+
+// Minimum is the least memory a world of these sizes can serve with at all: one span of slots,
+// one being filled, and staging.
+func Minimum(staging int64) int64 { return staging + staging/16 + 4*arena.SpanBytes }

@@ -1,0 +1,299 @@
+// Package world is the real world a pump acts on: one dataset on this node, with its arena, its
+// origin and the ranks that read it.
+//
+// One goroutine owns the pump, the arena and the places of samples; everyone else sends it events.
+// Fetch goroutines write bytes only into places that were allocated for them, and report a run
+// when it has ended. World decides nothing that the pump decides: it carries out moves.
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/job"
+	"belady/internal/core/plan"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+	"belady/internal/node/event"
+	"belady/internal/store/arena"
+	"belady/internal/store/origin"
+)
+
+// ErrTooSmall means that the arena cannot hold what a reading needs.
+var ErrTooSmall = errors.New("not enough memory")
+
+// ErrClosed is returned by a world that has ended.
+var ErrClosed = errors.New("the dataset was closed")
+
+// Config is what a world is made of.
+type Config struct {
+	Name    string
+	Set     *dataset.Set
+	Origins []origin.Origin // of the set's members, in order; World does not close them
+	Pool    *arena.Pool
+	// Bytes is the arena; Staging the part of it that is not for keeping. 0: a share of Bytes.
+	Bytes, Staging int64
+	// Concurrency is the most requests to the origin at once.
+	Concurrency int
+	Rule        string // name of the policy
+	Seed        uint64
+	Listen      event.Listener
+	// Record, if given, sees every step on the owner's goroutine.
+	Record Recorder
+}
+
+// Recorder writes down what a pump was told and what it answered.
+type Recorder interface {
+	Reading(cursor int32, r job.Reading)
+	Step(now pump.Instant, events []pump.Event, moves []pump.Move)
+	Close() error
+}
+
+// World is one dataset being served.
+type World struct {
+	Config
+	plan   *plan.Plan
+	pump   *pump.Pump
+	arena  *arena.Arena
+	places []arena.Place // by sample; zero is nowhere
+	sizes  arena.Histogram
+
+	mail    mailbox
+	fetcher *fetcher
+	began   time.Time
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+	helpers sync.WaitGroup // goroutines that compute windows
+
+	// Owned by the loop.
+	cursors  []*Cursor // by the pump's index; nil is free
+	stuck    []*fetch  // allocated nothing yet, for lack of memory
+	moves    []pump.Move
+	lengths  []uint32
+	leased   []arena.Place
+	tight    time.Time // since when something has been stuck
+	draining bool
+}
+
+// New opens a world and starts it.
+func New(cfg Config) (*World, error) {
+	w := &World{Config: cfg, began: time.Now(), done: make(chan struct{})}
+	w.sizes = arena.Measure(cfg.Set.Len(), func(i int) uint32 { return cfg.Set.Size(sample.ID(i)) })
+	a, err := arena.New(arena.Config{Pool: cfg.Pool, Bytes: cfg.Bytes, Sizes: w.sizes,
+		SlabBytes: slabBytes(cfg.Bytes), Gone: w.slabGone})
+	if err != nil {
+		return nil, err
+	}
+	w.arena = a
+	if w.plan, err = w.makePlan(); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	w.places = make([]arena.Place, cfg.Set.Len())
+	w.pump = pump.New(w.plan)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.mail.wake = make(chan struct{}, 1)
+	w.fetcher = newFetcher(w, cfg.Concurrency)
+	w.tell(event.Planned{Dataset: cfg.Name, Samples: cfg.Set.Len(), Policy: cfg.Rule,
+		Keep: w.plan.Keep, Staging: w.plan.Staging, Kept: w.plan.SetCount})
+	go w.loop()
+	return w, nil
+}
+
+// slabBytes gives an arena at least eight slabs, so that memory can move between datasets, unless
+// that would make them smaller than pays.
+func slabBytes(total int64) int64 {
+	return max(total/64, min(256<<20, max(total/8, 16<<20))) / arena.SpanBytes * arena.SpanBytes
+}
+
+// StagingShare is the staging of an arena of that size when none is configured: an eighth, but
+// room for a few batches, and never more than half.
+func StagingShare(bytes int64) int64 {
+	return min(bytes/2, max(64<<20, min(bytes/8, 1<<30)))
+}
+
+func (w *World) makePlan() (*plan.Plan, error) {
+	staging := w.Staging
+	if staging == 0 {
+		staging = StagingShare(w.Bytes)
+	}
+	staging = min(staging, w.arena.Capacity())
+	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
+		Staging: staging}
+	// Runs are cut from whole spans: the one being filled and those that wait for one last
+	// release are staging's too.
+	aside := staging + staging/16 + 2*arena.SpanBytes
+	if w.Rule == "spread" {
+		in.Keep = w.arena.Fits(w.sizes, aside)
+	} else {
+		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-aside)
+		in.Cost = w.arena.SlotCost
+	}
+	return plan.Make(in)
+}
+
+func (w *World) tell(e event.Event) {
+	if w.Listen != nil {
+		w.Listen(e)
+	}
+}
+
+func (w *World) now() pump.Instant { return pump.Instant(time.Since(w.began)) }
+
+// loop owns the pump.
+func (w *World) loop() {
+	defer close(w.done)
+	var events []pump.Event
+	var calls []func()
+	for {
+		if !w.pump.More() {
+			<-w.mail.wake
+		}
+		events, calls = w.mail.swap(events, calls)
+		for _, f := range calls {
+			f()
+		}
+		if w.ctx.Err() != nil {
+			return
+		}
+		now := w.now()
+		w.moves = w.pump.Step(now, events, w.moves[:0])
+		if w.Record != nil {
+			w.Record.Step(now, events, w.moves)
+		}
+		freed := false
+		for i := range w.moves {
+			freed = w.carry(&w.moves[i]) || freed
+		}
+		w.unstick(freed)
+		if w.draining {
+			w.drain()
+		}
+	}
+}
+
+// Close ends the world: fetches are cancelled, consumers are told nothing more. Leases that are
+// still out lose nothing: their memory lives as long as the clients' maps.
+func (w *World) Close() error {
+	w.cancel()
+	w.mail.call(func() {})
+	<-w.done
+	w.fetcher.close()
+	w.helpers.Wait()
+	var err error
+	if w.Record != nil {
+		err = w.Record.Close()
+	}
+	return errors.Join(err, w.arena.Close())
+}
+
+// Gather copies leased samples into a packed batch. Any goroutine may call it while they are
+// leased.
+func (w *World) Gather(dst []byte, stride int, places []arena.Place) {
+	w.arena.Gather(dst, stride, places)
+}
+
+// do runs f on the owner's goroutine and waits for it.
+func (w *World) do(f func()) error {
+	ran := make(chan struct{})
+	w.mail.call(func() {
+		f()
+		close(ran)
+	})
+	select {
+	case <-ran:
+		return nil
+	case <-w.done:
+		return ErrClosed
+	}
+}
+
+// Status is what a world says of itself.
+type Status struct {
+	Dataset  string      `json:"dataset"`
+	Samples  int         `json:"samples"`
+	Bytes    int64       `json:"bytes"`
+	Policy   string      `json:"policy"`
+	Ranks    int         `json:"ranks"`
+	Keep     int64       `json:"keep_bytes"`
+	Staging  int64       `json:"staging_bytes"`
+	Pump     pump.Stats  `json:"pump"`
+	Arena    arena.Usage `json:"arena"`
+	InFlight int         `json:"requests_in_flight"`
+	Limit    int         `json:"requests_limit"`
+}
+
+// Status asks the owner.
+func (w *World) Status() (Status, error) {
+	s := Status{Dataset: w.Name, Samples: w.Set.Len(), Bytes: w.Set.TotalBytes(),
+		Policy: w.Rule}
+	err := w.do(func() {
+		for _, c := range w.cursors {
+			if c != nil {
+				s.Ranks++
+			}
+		}
+		s.Keep, s.Staging = w.plan.Keep, w.plan.Staging
+		s.Pump, s.Arena = w.pump.Stats(), w.arena.Usage()
+	})
+	s.InFlight, s.Limit = w.fetcher.load()
+	return s, err
+}
+
+// mailbox is a swapped slice: the owner takes all there is in one lock.
+type mailbox struct {
+	mu     sync.Mutex
+	events []pump.Event // guarded by mu
+	calls  []func()     // guarded by mu; they run before the events that came with them
+	wake   chan struct{}
+}
+
+func (m *mailbox) post(events ...pump.Event) {
+	m.mu.Lock()
+	m.events = append(m.events, events...)
+	m.mu.Unlock()
+	m.ring()
+}
+
+func (m *mailbox) call(f func()) {
+	m.mu.Lock()
+	m.calls = append(m.calls, f)
+	m.mu.Unlock()
+	m.ring()
+}
+
+func (m *mailbox) ring() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) swap(events []pump.Event, calls []func()) ([]pump.Event, []func()) {
+	clear(events) // windows must not be held by a mailbox
+	clear(calls)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events, m.events = m.events, events[:0]
+	calls, m.calls = m.calls, calls[:0]
+	return events, calls
+}
+
+// SampleError is a sample that could not be fetched.
+type SampleError struct {
+	Dataset string
+	Name    string
+	ID      sample.ID
+	Err     error
+}
+
+func (e *SampleError) Error() string {
+	return fmt.Sprintf("sample %d (%q) of %s: %v", e.ID, e.Name, e.Dataset, e.Err)
+}
+
+// Unwrap gives the origin's error.
+func (e *SampleError) Unwrap() error { return e.Err }
