@@ -107,7 +107,7 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	defer s.Close()
 	l := &loop{options: o, client: c, session: s, errOut: env.Err, rate: rate,
 		fetched: before.Pump.FetchedBytes,
-		report: readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
+		report:  readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
 	if err := l.run(ctx); err != nil {
 		return err
 	}

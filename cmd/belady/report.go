@@ -84,7 +84,7 @@ func (e *epochReport) waited() (time.Duration, string) {
 	}
 	for cause, d := range e.Stall {
 		total += d
-		if d > most && d > time.Millisecond {
+		if d > most && d > time.Millisecond && wire.Cause(cause) != wire.CauseNone {
 			most, what = d, wire.Cause(cause).String()
 		}
 	}
