@@ -38,7 +38,10 @@ func total(s sizes) int64 {
 	return sum
 }
 
-func makePlan(t testing.TB, s sizes, rule string, keep, staging int64) *plan.Plan {
+// fataler is a test or one check of a property: failing that one prints what was drawn.
+type fataler interface{ Fatal(args ...any) }
+
+func makePlan(t fataler, s sizes, rule string, keep, staging int64) *plan.Plan {
 	p, err := plan.Make(plan.Input{Sizes: s, Seed: 7, Policy: rule, Keep: keep, Staging: staging})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +61,7 @@ func distributed(n, batch, world, epochs int, seed int64) []job.Reading {
 var fast = sim.Origin{Rate: 200e6, Latency: 20e6, Concurrency: 64}
 
 // delivered runs a scenario and returns, for each rank, every sample it was handed, in order.
-func delivered(t testing.TB, s sim.Scenario) ([][]sample.ID, *sim.Result) {
+func delivered(t fataler, s sim.Scenario) ([][]sample.ID, *sim.Result) {
 	got := make([][]sample.ID, len(s.Readings))
 	s.Deliver = func(rank, _, _ int, ids []sample.ID) { got[rank] = append(got[rank], ids...) }
 	res, err := sim.Run(s)
@@ -69,7 +72,7 @@ func delivered(t testing.TB, s sim.Scenario) ([][]sample.ID, *sim.Result) {
 }
 
 // expected is the order itself, without any pump.
-func expected(t testing.TB, readings []job.Reading) [][]sample.ID {
+func expected(t fataler, readings []job.Reading) [][]sample.ID {
 	want := make([][]sample.ID, len(readings))
 	for i, r := range readings {
 		o, err := order.New(r.Order)
@@ -108,7 +111,7 @@ func TestDeliveredOrderIsTheOrder(t *testing.T) {
 		staging := int64(world)*biggest + rapid.Int64Range(0, 4*biggest).Draw(rt, "staging")
 		failEvery := rapid.IntRange(0, 30).Draw(rt, "fail every")
 		jitter := rapid.Int64Range(1, 50e6).Draw(rt, "jitter")
-		s := sim.Scenario{Plan: makePlan(t, size, rule, keep, staging), Readings: readings,
+		s := sim.Scenario{Plan: makePlan(rt, size, rule, keep, staging), Readings: readings,
 			Origin: fast, Compute: pump.Instant(rapid.IntRange(0, 5e6).Draw(rt, "compute"))}
 		s.Origin.Jitter = func(id sample.ID) pump.Instant {
 			return pump.Instant(int64(id) * 7919 % jitter)
@@ -118,8 +121,8 @@ func TestDeliveredOrderIsTheOrder(t *testing.T) {
 				return nth <= 3 && (int(id)+nth)%failEvery == 0
 			}
 		}
-		got, res := delivered(t, s)
-		if diff := cmp.Diff(expected(t, readings), got); diff != "" {
+		got, res := delivered(rt, s)
+		if diff := cmp.Diff(expected(rt, readings), got); diff != "" {
 			rt.Fatalf("delivered differs (-want +got):\n%s", diff)
 		}
 		if res.Stats.StagingBytes != 0 || res.Stats.KeptBytes > keep {
@@ -136,12 +139,12 @@ func TestOriginOnceAnEpoch(t *testing.T) {
 		rule := rapid.SampledFrom(policy.Names()).Draw(rt, "policy")
 		size := equal(n, 1000)
 		keep := rapid.Int64Range(0, total(size)).Draw(rt, "keep")
-		p := makePlan(t, size, rule, keep, 100_000)
+		p := makePlan(rt, size, rule, keep, 100_000)
 		epochs := 4
 		fetches := map[[2]int]int{}
 		s := sim.Scenario{Plan: p, Readings: distributed(n, 16, 1, epochs, 3), Origin: fast}
 		perEpoch := n // one rank: positions of epoch e are [e·n, (e+1)·n)
-		orders := expected(t, s.Readings)[0]
+		orders := expected(rt, s.Readings)[0]
 		s.Observe = func(_ pump.Instant, _ []pump.Event, moves []pump.Move) {
 			for _, m := range moves {
 				if m.Kind != pump.Fetch {
@@ -192,8 +195,8 @@ func TestBeladyHitsMost(t *testing.T) {
 		hits := map[string]int64{}
 		for _, name := range policy.Names() {
 			// Staging of two batches, so that hits come from what is kept, not from lookahead.
-			p := makePlan(t, size, name, keep, int64(batch)*2048)
-			_, res := delivered(t, sim.Scenario{Plan: p, Readings: readings, Origin: fast,
+			p := makePlan(rt, size, name, keep, int64(batch)*2048)
+			_, res := delivered(rt, sim.Scenario{Plan: p, Readings: readings, Origin: fast,
 				Credits: 1, Compute: 1e6})
 			hits[name] = res.Stats.Hits
 		}

@@ -18,6 +18,7 @@ type run struct {
 	heirs   [4]uint32
 	nheirs  int32
 	live    bool
+	asked   bool // its fetch is out
 	ready   bool
 	recheck bool // a run it depended on failed
 }
@@ -81,6 +82,9 @@ func (p *Pump) advance(c *cursor) bool {
 		c.blocked = Arena
 		return false
 	}
+	if c.asOf != p.steps && c.scan == hi && p.room(c) {
+		c.scan, c.price = lo, 0 // what was in staging then may be gone: only a fresh price counts
+	}
 	if !p.priced(c, w, lo, hi) {
 		return true // out of budget; goes on next Step
 	}
@@ -110,6 +114,9 @@ func (p *Pump) advance(c *cursor) bool {
 func (p *Pump) priced(c *cursor, w *window, lo, hi int64) bool {
 	stop := min(hi, c.scan+int64(p.budget)+1)
 	ids := w.IDs[c.scan-w.base : stop-w.base]
+	if len(ids) > 0 {
+		c.asOf = p.steps
+	}
 	for rest := ids; len(rest) > 0; {
 		some := rest[:min(len(rest), MaxRun)]
 		rest = rest[len(some):]
@@ -173,7 +180,7 @@ func (p *Pump) issue(c *cursor) bool {
 	if c.pos == end {
 		p.issuedAll(c, b)
 	}
-	return c.pos > from
+	return c.pos > from || !c.opened
 }
 
 // issuedAll closes the open batch: its fetches are charged by now.
@@ -373,6 +380,7 @@ func (p *Pump) launch(b *batch, r *run, handle uint32) {
 	b.last = handle
 	if !r.fetch.Empty() {
 		r.waits++
+		r.asked = true
 		p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(handle),
 			Mask: r.fetch, Slots: r.slots})
 	}

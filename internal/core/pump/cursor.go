@@ -12,6 +12,7 @@ import (
 //	admit on their way; position pos is the frontier.
 type cursor struct {
 	live, closing, finished bool
+	over                    bool // no window follows those known
 
 	index   int32
 	batch   int32 // usual batch size
@@ -29,11 +30,12 @@ type cursor struct {
 
 // frontier is where a cursor's order has not been fetched yet.
 type frontier struct {
-	pos     int64 // the frontier itself
-	scan    int64 // admission has priced the next batch up to here
-	price   int64 // its price so far
-	opened  bool  // the newest batch is still being issued
-	blocked Cause // why the frontier stands still
+	pos     int64  // the frontier itself
+	scan    int64  // admission has priced the next batch up to here
+	price   int64  // its price so far
+	asOf    uint64 // the Step that priced it
+	opened  bool   // the newest batch is still being issued
+	blocked Cause  // why the frontier stands still
 }
 
 // pace is how a consumer moves along.
@@ -63,6 +65,7 @@ type batch struct {
 	released     bool
 	failed       bool
 	ends         bool // last of its epoch
+	reclaimed    bool // nothing of it is left; the tail passes such batches, out of order too
 }
 
 // Limits of a cursor's ring: enough small batches in flight to hide latency, few enough that the
@@ -73,12 +76,18 @@ const (
 	ringPositions = 1 << 17
 )
 
+// maxCursors bounds the numbers of cursors: a node has far fewer ranks.
+const maxCursors = 1 << 16
+
 func (p *Pump) attach(e *Event) {
 	i := int(e.Cursor)
+	if i < 0 || i >= maxCursors || e.N <= 0 {
+		return
+	}
 	for len(p.cursors) <= i {
 		p.cursors = append(p.cursors, cursor{})
 	}
-	if e.Cursor < 0 || p.cursors[i].live || e.N <= 0 {
+	if p.cursors[i].live {
 		return
 	}
 	size := ringMin
@@ -104,12 +113,9 @@ func (p *Pump) ordered(c *cursor, w *job.Window) {
 	if w == nil || c.closing {
 		return
 	}
+	c.over = c.over || w.LastOfJob
 	if len(w.Ends) == 0 {
-		// A client may learn only after its last batch that it was the last.
-		if n := len(c.windows); n > 0 && w.LastOfJob {
-			c.windows[n-1].LastOfJob = true
-		}
-		return
+		return // a client may learn only after its last batch that it was the last
 	}
 	next := window{Window: w}
 	if n := len(c.windows); n > 0 {
@@ -151,10 +157,10 @@ func (c *cursor) upcoming() (w *window, index int, lo, hi int64, ok bool) {
 // ended reports whether the frontier has passed the job's last batch.
 func (c *cursor) ended() bool {
 	if len(c.windows) == 0 {
-		return false
+		return c.over
 	}
 	w := &c.windows[len(c.windows)-1]
-	return w.LastOfJob && c.admit == w.first+uint64(len(w.Ends)) && !c.opened
+	return c.over && c.admit == w.first+uint64(len(w.Ends)) && !c.opened
 }
 
 // detach stops a cursor. What it has in flight is reclaimed as the fetches end.
@@ -236,7 +242,8 @@ func (p *Pump) tick(c *cursor, pos int64) policy.Tick {
 			ahead = ahead * int64(c.period) / int64(r.period)
 		}
 	}
-	return p.clock() + policy.Tick(ahead)
+	// A slow cursor's uses may lie beyond what the queue's ring spans: there far is far.
+	return p.clock() + policy.Tick(min(ahead, horizon(len(p.recs))/4*3))
 }
 
 func (p *Pump) facts(id sample.ID, next policy.Tick) policy.Facts {

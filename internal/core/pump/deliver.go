@@ -7,9 +7,10 @@ func (p *Pump) stagedRun(e *Event) {
 		return
 	}
 	r := &p.runs[h]
-	if !r.live || r.ready || r.first != e.Run.First || r.cursor != e.Run.Cursor {
+	if !r.live || !r.asked || r.first != e.Run.First || r.cursor != e.Run.Cursor {
 		return
 	}
+	r.asked = false
 	failed := e.Failed
 	for i := range failed {
 		failed[i] &= r.fetch[i]
@@ -80,10 +81,18 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	b := p.cursors[r.cursor].at(r.seq)
 	before := r.fetch
 	for i, id := range p.IDs(r.cursor, r.first, r.count) {
-		if rec := &p.recs[id]; rec.state() == absent && !b.failed {
+		rec := &p.recs[id]
+		if b.failed {
+			break
+		}
+		if rec.state() == absent {
 			size, in := p.plan.Size(id), p.plan.InSet(id)
 			p.fetchOne(r, rec, i, h, size, in)
 			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
+		} else if from := rec.handle(); rec.state() == fetching && from != h {
+			// Somebody else fetches it again by now; if that run waits for this one, or can take
+			// no more heirs, the batch fails rather than hangs.
+			b.failed = p.awaits(from, h, heirDepth) || !p.inherit(h, from)
 		}
 	}
 	again := r.fetch
@@ -91,12 +100,34 @@ func (p *Pump) retry(r *run, h uint32) bool {
 		again[i] &^= before[i]
 	}
 	if again.Empty() {
-		return false
+		return r.waits > 0
 	}
 	r.waits++
+	r.asked = true
+	slots := r.slots
+	for i := range slots {
+		slots[i] &= again[i]
+	}
 	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(h), Mask: again,
-		Slots: r.slots})
+		Slots: slots})
 	return true
+}
+
+// heirDepth bounds the search for a circle of runs that wait for each other.
+const heirDepth = 8
+
+// awaits reports whether a run waits for another one, or may: the search is not endless.
+func (p *Pump) awaits(run, other uint32, depth int) bool {
+	o := &p.runs[other]
+	if o.ready {
+		return false
+	}
+	for _, h := range o.heirs[:o.nheirs] {
+		if h == run || depth == 0 || p.awaits(run, h, depth-1) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliver hands out the batches that are ready and wanted, in order.
@@ -162,8 +193,8 @@ func (p *Pump) reclaimBatch(rc reclaim) bool {
 		p.freeRun(h)
 	}
 	c.used -= b.price
-	b.count = 0 // reclaimed; the tail passes such batches, which may end out of order
-	for c.tail < c.admit && c.at(c.tail).released && c.at(c.tail).count == 0 {
+	b.reclaimed = true
+	for c.tail < c.admit && c.at(c.tail).reclaimed {
 		c.tail++
 	}
 	return true

@@ -50,6 +50,7 @@ type Pump struct {
 	sweep     int // next record to look at after a new plan; len(recs) when done
 	budget    int // positions this Step may still handle
 	more      bool
+	steps     uint64
 	touched   uint32 // gives the loads of touch a purpose
 	chosen    [MaxRun]sample.ID
 	moves     []Move
@@ -66,11 +67,13 @@ func New(p *plan.Plan) *Pump {
 	n := p.Sizes.Len()
 	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweep: n}
 	if !p.Rule.Fixed {
-		// Two epochs of known future, two of remembered past.
-		pm.queue = newQueue(pm.recs, p.Rule, 4*int64(n)+4096)
+		pm.queue = newQueue(pm.recs, p.Rule, horizon(n))
 	}
 	return pm
 }
+
+// horizon is how many ticks the queue spans: two epochs of known future, two of remembered past.
+func horizon(samples int) int64 { return 4*int64(samples) + 4096 }
 
 // Plan returns the plan in force.
 func (p *Pump) Plan() *plan.Plan { return p.plan }
@@ -88,6 +91,7 @@ func (p *Pump) More() bool { return p.more }
 // Step takes what happened up to now and appends to moves what is to be done.
 func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	p.moves, p.budget, p.more = moves, stepWork, false
+	p.steps++
 	p.tidy()
 	for i := range events {
 		p.take(now, &events[i])
@@ -132,7 +136,7 @@ func (p *Pump) take(now Instant, e *Event) {
 	case Ordered:
 		p.ordered(c, e.Window)
 	case Credited:
-		c.credits += e.N
+		c.credits += max(e.N, 0)
 	case Released:
 		p.release(c, e.Seq)
 	case Detached:
