@@ -98,7 +98,8 @@ func DecodeAttach(p []byte) (*Attach, error) {
 		return nil, fmt.Errorf("%w: Attach: %w", ErrMalformed, err)
 	}
 	if err := a.validate(); err != nil {
-		return nil, fmt.Errorf("%w: Attach: %w", ErrMalformed, err)
+		// Well-formed, but it asks for what cannot be.
+		return nil, &Error{Code: CodeBadRequest, Fatal: true, Text: err.Error()}
 	}
 	return a, nil
 }
@@ -124,7 +125,8 @@ func (a *Attach) validate() error {
 		}
 	}
 	if world := max(a.Order.World, 1); a.Rank < 0 || a.Rank >= world {
-		return fmt.Errorf("rank %d of a world of %d", a.Rank, world)
+		return fmt.Errorf("rank %d is not in a world of %d: ranks are 0 to %d",
+			a.Rank, world, world-1)
 	}
 	if a.Epochs < 1 || int64(a.Epochs) > math.MaxUint32 {
 		return fmt.Errorf("epochs is %d: at least 1 is needed", a.Epochs)

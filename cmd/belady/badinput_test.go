@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"belady/internal/node/wire"
+)
+
+// node is a daemon of this test's own, with a folder of images.
+type node struct {
+	t      *testing.T
+	dir    string
+	images string
+}
+
+// startNode serves dir until the test ends.
+func startNode(t *testing.T, ram string) *node {
+	t.Helper()
+	n := &node{t: t, dir: t.TempDir(), images: filepath.Join(t.TempDir(), "images")}
+	ctx, cancel := context.WithCancel(context.Background())
+	var log lockedBuffer
+	ended := make(chan int, 1)
+	go func() {
+		env := &environment{OpenOrigin: openOrigin, Out: &log, Err: &log}
+		ended <- run(ctx, env, []string{"serve", "--dir", n.dir, "--socket", n.socket(), "--ram", ram})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("serve ended with %d: %s", code, log.String())
+		}
+	})
+	for range 200 {
+		if c, err := net.Dial("unix", n.socket()); err == nil {
+			_ = c.Close()
+			return n
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("the daemon did not come up: %s", log.String())
+	return nil
+}
+
+// lockedBuffer is written by the daemon's log and read by the test.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (n *node) socket() string { return filepath.Join(n.dir, "s") }
+
+func (n *node) write(name string, size int) {
+	n.t.Helper()
+	path := filepath.Join(n.images, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Repeat([]byte(name), size), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// belady runs one command line against the node.
+func (n *node) belady(args ...string) (code int, out, errs string) {
+	var stdout, stderr bytes.Buffer
+	env := &environment{OpenOrigin: openOrigin, Out: &stdout, Err: &stderr}
+	code = run(n.t.Context(), env, append(args, "--dir", n.dir, "--socket", n.socket()))
+	return code, stdout.String(), stderr.String()
+}
+
+func (n *node) does(args ...string) {
+	n.t.Helper()
+	if code, _, errs := n.belady(args...); code != exitOK {
+		n.t.Fatalf("belady %v: code %d: %s", args, code, errs)
+	}
+}
+
+// refuses expects one sentence that matches, and that code.
+func (n *node) refuses(code int, pattern string, args ...string) {
+	n.t.Helper()
+	got, _, errs := n.belady(args...)
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	last := lines[len(lines)-1]
+	if got != code || !strings.HasPrefix(last, "belady: ") ||
+		!regexp.MustCompile(pattern).MatchString(last) {
+		n.t.Errorf("belady %v: code %d, said %q; want code %d and %q", args, got, last, code, pattern)
+	}
+}
+
+// TestBadInput: every wrong input gets one clear sentence and a code, and the daemon serves on.
+func TestBadInput(t *testing.T) {
+	n := startNode(t, "64MiB")
+	if err := os.MkdirAll(filepath.Join(n.images, "..", "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/1.jpg", "a/2.jpg", "b/1.jpg", "b/we\nird\xff.jpg"} {
+		n.write(name, 100)
+	}
+	n.does("dataset", "add", "img", n.images)
+	n.does("read", "img", "--epochs", "2", "--batch", "2")
+
+	n.refuses(1, `"nope".*known are img.*add it with`, "read", "nope")
+	n.refuses(1, `format "tar" is not known.*folder`, "dataset", "add", "x", n.images,
+		"--format", "tar")
+	n.refuses(1, `no samples.*check the URL`, "dataset", "add", "x",
+		filepath.Join(n.images, "..", "empty"))
+	n.refuses(1, `rank 2 is not in a world of 2: ranks are 0 to 1`, "read", "img",
+		"--world", "2", "--rank", "2")
+	n.refuses(2, `rank 2 is not in a world of 2`, "order", "--kind", "torch-distributed",
+		"--samples", "9", "--world", "2", "--rank", "2")
+	n.refuses(1, `order kind "foo" is unknown: use one of`, "read", "img", "--kind", "foo")
+	n.refuses(1, `unknown policy "foo": use one of`, "read", "img", "--policy", "foo")
+	n.refuses(1, `batch is 0: it must be at least 1`, "read", "img", "--batch", "0")
+	n.refuses(1, `another daemon \(pid \d+\) uses .*: stop it, or give this one another --dir`,
+		"serve")
+	n.refuses(2, `there is no verb "frobnicate"`, "frobnicate")
+
+	// The daemon is as well as before.
+	n.does("read", "img", "--epochs", "2", "--batch", "2")
+}
+
+// TestChangedOrigin: what is no longer as scanned is named, never delivered.
+func TestChangedOrigin(t *testing.T) {
+	n := startNode(t, "64MiB")
+	for _, name := range []string{"a/1.jpg", "a/2.jpg", "b/1.jpg"} {
+		n.write(name, 100)
+	}
+	n.does("dataset", "add", "img", n.images)
+	if err := os.Remove(filepath.Join(n.images, "a/1.jpg")); err != nil {
+		t.Fatal(err)
+	}
+	n.refuses(1, `sample \d+ \("a/1.jpg"\) of img: object is absent.*\(absent\)`, "read", "img",
+		"--batch", "3")
+	n.write("a/1.jpg", 50)
+	n.refuses(1, `"a/1.jpg".*changed since.*scan the dataset again \(changed\)`, "read", "img",
+		"--batch", "3")
+	n.does("dataset", "add", "img", n.images)
+	// A link that leads to itself: there, but not readable by anyone.
+	path := filepath.Join(n.images, "b/1.jpg")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("1.jpg", path); err != nil {
+		t.Fatal(err)
+	}
+	n.refuses(1, `sample 2 \("b/1.jpg"\) of img: `, "read", "img", "--batch", "3")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	n.write("b/1.jpg", 100)
+	n.does("dataset", "add", "img", n.images)
+	n.does("read", "img", "--batch", "3")
+}
+
+// TestTooLarge: what the arena cannot hold is refused with the way out.
+func TestTooLarge(t *testing.T) {
+	n := startNode(t, "64MiB")
+	n.does("dataset", "add", "s", "synth://s?samples=1000&size=1MB")
+	n.refuses(1, `two batches for each rank take about 954 MiB.*larger --staging.*arena-too-small`,
+		"read", "s", "--batch", "500")
+	n.does("dataset", "add", "huge", "synth://h?samples=3&size=100MB")
+	n.refuses(1, `take about \d+ MiB.*arena-too-small`, "read", "huge", "--batch", "1")
+	n.does("read", "s", "--batch", "4", "--epochs", "1")
+}
+
+func TestSocketPath(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	for _, verb := range [][]string{{"serve"}, {"status"}, {"read", "img"}} {
+		var stdout, stderr bytes.Buffer
+		env := &environment{OpenOrigin: openOrigin, Out: &stdout, Err: &stderr}
+		code := run(t.Context(), env, append(verb, "--dir", t.TempDir(), "--socket", long))
+		if code != exitFailure || !strings.Contains(stderr.String(), "107") {
+			t.Errorf("%v: code %d, said %q", verb, code, stderr.String())
+		}
+	}
+}
+
+// TestOldProtocol: a client of another version is told which side to upgrade.
+func TestOldProtocol(t *testing.T) {
+	n := startNode(t, "64MiB")
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: n.socket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	hello := wire.AppendHello([]byte(wire.Preamble), wire.Hello{Min: 900, Max: 901})
+	if _, err := conn.Write(hello); err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.NewReader(conn, wire.ClientSide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.Next()
+	if err != nil || f.Type != wire.TypeError {
+		t.Fatalf("answered %v, %v", f.Type, err)
+	}
+	e, err := wire.DecodeError(f.Payload)
+	if err != nil || e.Code != wire.CodeVersion || !strings.Contains(e.Text, "upgrade") {
+		t.Errorf("said %v, %v", e, err)
+	}
+}
