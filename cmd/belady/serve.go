@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -42,9 +43,11 @@ func serve(ctx context.Context, env *environment, c config) error {
 	retry.ConcurrencyMax = c.Origin.Concurrency
 	retry.TotalTimeout = time.Duration(c.Origin.DeadlineSeconds) * time.Second
 	retry.AttemptTimeout = min(retry.AttemptTimeout, retry.TotalTimeout)
+	log := newEventLog(env.Err)
+	defer log.close()
 	cfg := daemon.Config{Dir: c.Dir, Socket: c.Socket, Version: version, RAM: int64(c.RAM),
 		Staging: int64(c.Staging), Concurrency: c.Origin.Concurrency, Retry: retry,
-		OpenOrigin: env.OpenOrigin, Listen: logEvents(env.Err)}
+		OpenOrigin: env.OpenOrigin, Listen: log.listen}
 	d, err := daemon.New(cfg)
 	if err != nil {
 		return err
@@ -52,30 +55,72 @@ func serve(ctx context.Context, env *environment, c config) error {
 	return d.Run(ctx)
 }
 
-// logEvents writes events as log lines: with colours on a terminal, plain elsewhere. Lines pass
+// eventLog writes events as log lines: with colours on a terminal, plain elsewhere. Lines pass
 // through a bounded queue, so that a stuck reader of the log never holds up data: what does not
-// fit is counted and left out.
-func logEvents(w io.Writer) event.Listener {
+// fit is counted and said later.
+type eventLog struct {
+	logger *slog.Logger
+	queue  chan event.Event
+	lost   atomic.Int64
+	quit   chan struct{}
+	done   chan struct{}
+}
+
+func newEventLog(w io.Writer) *eventLog {
 	var handler slog.Handler = slog.NewTextHandler(w, nil)
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		handler = tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly})
 	}
-	logger := slog.New(handler)
-	queue := make(chan event.Event, 1024)
-	go func() {
-		for e := range queue {
-			switch e.(type) {
-			case event.FetchFailed, event.Trouble, event.Tightened:
-				logger.Warn(e.String(), "code", e.Code())
-			default:
-				logger.Info(e.String(), "code", e.Code())
-			}
-		}
-	}()
-	return func(e event.Event) {
+	l := &eventLog{logger: slog.New(handler), queue: make(chan event.Event, 1024),
+		quit: make(chan struct{}), done: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+// listen is an event.Listener.
+func (l *eventLog) listen(e event.Event) {
+	select {
+	case l.queue <- e:
+	default:
+		l.lost.Add(1)
+	}
+}
+
+func (l *eventLog) run() {
+	defer close(l.done)
+	for {
 		select {
-		case queue <- e:
+		case e := <-l.queue:
+			l.write(e)
+			continue
 		default:
 		}
+		select {
+		case e := <-l.queue:
+			l.write(e)
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+func (l *eventLog) write(e event.Event) {
+	if n := l.lost.Swap(0); n > 0 {
+		l.logger.Warn("events were left out because the log could not be written", "count", n)
+	}
+	switch e.(type) {
+	case event.FetchFailed, event.Trouble, event.Tightened:
+		l.logger.Warn(e.String(), "code", e.Code())
+	default:
+		l.logger.Info(e.String(), "code", e.Code())
+	}
+}
+
+// close writes out what is queued, unless the log is stuck.
+func (l *eventLog) close() {
+	close(l.quit)
+	select {
+	case <-l.done:
+	case <-time.After(time.Second):
 	}
 }
