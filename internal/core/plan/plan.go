@@ -41,6 +41,7 @@ type Plan struct {
 	equal     bool   // all samples have one size: no need to look it up
 	size      uint32 // that size, if equal
 	slot      int64  // its cost, if equal
+	outsize   int64  // samples that cost more are never in the set; 0: there is none such
 	SetCount  int    // samples in the spread set
 	SetBytes  int64  // their bytes
 	SetCost   int64  // what they take in the arena, ≤ Keep
@@ -92,6 +93,7 @@ func (p *Plan) spread() {
 	if p.TotalCost <= p.Keep {
 		p.all = true
 	} else {
+		p.leaveOut(cost)
 		p.cutoff = p.cut(cost)
 	}
 	for id := range n {
@@ -100,6 +102,19 @@ func (p *Plan) spread() {
 			p.SetCount++
 			p.SetBytes += int64(size)
 			p.SetCost += p.Slot(size)
+		}
+	}
+}
+
+// leaveOut takes outsize samples out of the running: the walk in hash order ends at the first that
+// does not fit, and one giant met early would leave most of the budget empty.
+func (p *Plan) leaveOut(cost []int64) {
+	n := int64(p.Sizes.Len())
+	limit := max(p.Keep/64, 8*p.TotalCost/n)
+	for id := range n {
+		if c := p.Slot(p.Size(sample.ID(id))); c > limit {
+			p.outsize = limit
+			cost[p.hash(sample.ID(id))>>48] -= c
 		}
 	}
 }
@@ -115,7 +130,7 @@ func (p *Plan) cut(cost []int64) uint64 {
 	var edge []uint64
 	costs := map[uint64]int64{}
 	for id := range p.Sizes.Len() {
-		if h := p.hash(sample.ID(id)); int(h>>48) == bin {
+		if h := p.hash(sample.ID(id)); int(h>>48) == bin && !p.isOutsize(sample.ID(id)) {
 			edge = append(edge, h)
 			costs[h] = p.Slot(p.Size(sample.ID(id)))
 		}
@@ -132,7 +147,13 @@ func (p *Plan) cut(cost []int64) uint64 {
 
 // InSet reports whether the sample belongs to the spread set: the K bytes of samples with the
 // lowest hash(id, seed). Fixed for the plan, so misses are uniform along any order.
-func (p *Plan) InSet(id sample.ID) bool { return p.all || p.hash(id) < p.cutoff }
+func (p *Plan) InSet(id sample.ID) bool {
+	return p.all || p.hash(id) < p.cutoff && !p.isOutsize(id)
+}
+
+func (p *Plan) isOutsize(id sample.ID) bool {
+	return p.outsize > 0 && p.Slot(p.Size(id)) > p.outsize
+}
 
 // Size is the sample's size: what Sizes says, without asking where all are equal.
 func (p *Plan) Size(id sample.ID) uint32 {
