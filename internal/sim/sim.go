@@ -36,6 +36,8 @@ type Scenario struct {
 	// Fail, if given, says whether the nth fetch of a sample fails. A consumer whose batch failed
 	// detaches and attaches again at that batch, as a client does.
 	Fail func(id sample.ID, nth int) bool
+	// Attach, if given, sees what a cursor reads before the step that attaches it.
+	Attach func(cursor int32, r job.Reading)
 	// Observe, if given, sees every step.
 	Observe func(now pump.Instant, events []pump.Event, moves []pump.Move)
 	// Deliver, if given, sees every batch handed to a rank.
@@ -143,6 +145,9 @@ func (w *world) attach(c *consumer) error {
 	c.feed = feed
 	c.cursor = int32(len(w.cursors))
 	w.cursors = append(w.cursors, c)
+	if w.Attach != nil {
+		w.Attach(c.cursor, c.reading)
+	}
 	batch := max(c.reading.Order.Batch, 1)
 	reserve := 2 * int64(batch) * w.Plan.TotalCost / int64(max(w.Plan.Sizes.Len(), 1))
 	w.at(w.now, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
