@@ -140,6 +140,7 @@ func (d *Daemon) make(
 	if err != nil && d.worlds[key] == p {
 		delete(d.worlds, key)
 	}
+	d.tuneHeap()
 }
 
 func (d *Daemon) newWorld(
