@@ -21,7 +21,6 @@ import (
 	"belady/internal/node/event"
 	"belady/internal/node/session"
 	"belady/internal/node/wire"
-	"belady/internal/node/world"
 	"belady/internal/store/arena"
 	"belady/internal/store/catalog"
 	"belady/internal/store/origin"
@@ -42,8 +41,8 @@ type Config struct {
 	Retry       origin.RetryConfig
 	OpenOrigin  catalog.OpenOrigin
 	Listen      event.Listener
-	// Record, if given, makes a recorder for a new world.
-	Record func(dataset string, w *world.Config) (world.Recorder, error)
+	// Trace is a folder for a trace of every dataset's pump; empty records none.
+	Trace string
 }
 
 // Daemon is a running node.
@@ -53,6 +52,8 @@ type Daemon struct {
 	pool    *arena.Pool
 	lock    *os.File
 	began   time.Time
+
+	granting sync.Mutex // held while memory is dealt out; taken before mu
 
 	mu       sync.Mutex
 	worlds   map[string]*place // guarded by mu, as all below
@@ -116,36 +117,28 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var sessions sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	d.accept(ctx, l, &sessions, control)
+	patience, hangUp := context.WithCancel(context.Background())
+	defer hangUp()
+	d.accept(ctx, l, func(conn *net.UnixConn) {
+		sessions.Go(func() {
+			defer context.AfterFunc(patience, func() { _ = conn.Close() })()
+			d.connected(ctx, conn, control)
+		})
+	})
 	d.mu.Lock()
 	d.tell(event.Stopping{Sessions: d.sessions})
 	d.mu.Unlock()
 	_ = control.server.Close()
 	<-served
 	_ = os.Remove(d.Socket)
-	if !waitFor(&sessions, goodbyeTime) {
-		return nil // somebody still reads: the process's end closes what is open
-	}
+	defer time.AfterFunc(goodbyeTime, hangUp).Stop()
+	sessions.Wait()
 	return d.closeWorlds()
 }
 
-// goodbyeTime is how long a stopping daemon waits for clients to close. Those that do not lose
-// nothing: the memory they were lent is theirs as long as they map it.
+// goodbyeTime is how long a stopping daemon waits for clients to close before it hangs up. Those
+// lose nothing: the memory they were lent is theirs as long as they map it.
 const goodbyeTime = 2 * time.Second
-
-func waitFor(g *sync.WaitGroup, limit time.Duration) bool {
-	done := make(chan struct{})
-	go func() {
-		g.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-time.After(limit):
-		return false
-	}
-}
 
 // listen opens the socket for this user alone. A socket that is there already was left by a dead
 // daemon: the lock says so.
@@ -180,7 +173,7 @@ func (d *Daemon) listen() (*net.UnixListener, error) {
 // accept takes connections until the listener closes. Running out of descriptors slows it down
 // and stops nothing.
 func (d *Daemon) accept(
-	ctx context.Context, l *net.UnixListener, sessions *sync.WaitGroup, control *control,
+	ctx context.Context, l *net.UnixListener, connected func(*net.UnixConn),
 ) {
 	pause := time.Duration(0)
 	for {
@@ -198,7 +191,7 @@ func (d *Daemon) accept(
 			continue
 		}
 		pause = 0
-		sessions.Go(func() { d.connected(ctx, conn, control) })
+		connected(conn)
 	}
 }
 
@@ -221,7 +214,7 @@ func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *con
 			id := strconv.Itoa(d.next)
 			d.mu.Unlock()
 			session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
-				Open: d.open, Listen: d.Listen})
+				Open: d.open, Spare: d.spare, Listen: d.Listen})
 			d.mu.Lock()
 			d.sessions--
 			d.mu.Unlock()

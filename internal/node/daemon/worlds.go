@@ -10,7 +10,9 @@ import (
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/job"
+	"belady/internal/core/plan"
 	"belady/internal/core/policy"
+	"belady/internal/node/session"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
 	"belady/internal/store/arena"
@@ -30,6 +32,10 @@ type place struct {
 	usedAt  time.Time
 }
 
+// switchTime is how long a client waits for the readers of what a dataset was, or of another
+// policy, to leave: those of a job that has just ended are about to.
+const switchTime = 2 * time.Second
+
 // open finds or makes the world of a client's datasets, and counts it as in use.
 func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func(), error) {
 	rule := job.PolicyName(a.Policy, &a.Order)
@@ -41,34 +47,80 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 		return nil, nil, err
 	}
 	key := keyOf(a)
+	deadline := time.Now().Add(switchTime)
 	for {
-		d.mu.Lock()
-		p := d.worlds[key]
-		if p == nil {
-			p = &place{ready: make(chan struct{}), content: set.ID(), files: files, users: 1}
-			d.worlds[key] = p
-			d.mu.Unlock()
+		p, made := d.enter(key, set.ID(), files)
+		if made {
 			d.make(ctx, key, p, a, set, rule)
 			if p.err != nil {
 				return nil, nil, p.err
 			}
 			return p.world, d.leaver(p), nil
 		}
-		p.users++
-		d.mu.Unlock()
-		select {
-		case <-p.ready:
-		case <-ctx.Done():
-			d.leaver(p)()
-			return nil, nil, errors.Join(ctx.Err(), closeFiles(files))
+		w, err := d.join(ctx, key, p, set.ID(), rule)
+		if err == nil && w != nil {
+			return w, d.leaver(p), closeFiles(files)
 		}
-		if p.err == nil && p.content == set.ID() && p.world.Rule == rule {
-			return p.world, d.leaver(p), closeFiles(files)
+		if errors.Is(err, errInUse) && time.Now().Before(deadline) && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
 		}
-		if err := d.replace(key, p, rule); err != nil {
+		if err != nil {
 			return nil, nil, errors.Join(err, closeFiles(files))
 		}
 	}
+}
+
+// errInUse: ranks read what a client wants replaced.
+var errInUse = errors.New("the dataset is in use")
+
+// enter returns the place of a dataset, new and in use if there is none.
+func (d *Daemon) enter(key string, content dataset.ID, files []*catalog.Dataset) (*place, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.worlds[key]
+	if p != nil {
+		return p, false
+	}
+	p = &place{ready: make(chan struct{}), content: content, files: files, users: 1}
+	d.worlds[key] = p
+	return p, true
+}
+
+// join counts a client in where the place fits what it wants. A place that fits no more goes, if
+// nobody uses it: no world and no error mean that there is room for a new one.
+func (d *Daemon) join(
+	ctx context.Context, key string, p *place, content dataset.ID, rule string,
+) (*world.World, error) {
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p.err != nil {
+		return nil, p.err // its maker has closed it
+	}
+	d.mu.Lock()
+	switch {
+	case d.worlds[key] != p: // it has gone since
+		d.mu.Unlock()
+		return nil, nil
+	case p.content == content && p.world.Rule == rule:
+		p.users++
+		d.mu.Unlock()
+		return p.world, nil
+	case p.users > 0:
+		d.mu.Unlock()
+		if p.world.Rule != rule {
+			return nil, fmt.Errorf("%w: %s is being read with policy %s, which all its readers "+
+				"share: ask for that one, or wait until it is free", errInUse, key, p.world.Rule)
+		}
+		return nil, fmt.Errorf("%w: %s was scanned anew while ranks still read what it was: "+
+			"end those first", errInUse, key)
+	}
+	delete(d.worlds, key)
+	d.mu.Unlock()
+	return nil, p.close()
 }
 
 // keyOf names a union of datasets in the table.
@@ -84,7 +136,6 @@ func keyOf(a *wire.Attach) string {
 func (d *Daemon) manifests(a *wire.Attach) ([]*catalog.Dataset, *dataset.Set, error) {
 	var files []*catalog.Dataset
 	var members []*dataset.Manifest
-	var weights []float64
 	for _, m := range a.Datasets {
 		f, err := d.catalog.Open(m.Name)
 		if err != nil {
@@ -92,10 +143,6 @@ func (d *Daemon) manifests(a *wire.Attach) ([]*catalog.Dataset, *dataset.Set, er
 		}
 		files = append(files, f)
 		members = append(members, f.Manifest)
-		if m.Weight == 0 {
-			m.Weight = 1
-		}
-		weights = append(weights, m.Weight)
 	}
 	for i, m := range members[1:] {
 		if !slices.Equal(m.Fields(), members[0].Fields()) {
@@ -104,7 +151,7 @@ func (d *Daemon) manifests(a *wire.Attach) ([]*catalog.Dataset, *dataset.Set, er
 				a.Datasets[i+1].Name, m.Fields()), closeFiles(files))
 		}
 	}
-	set, err := dataset.NewSet(members, weights)
+	set, err := dataset.NewSet(members, nil) // weights are a job's own
 	if err != nil {
 		return nil, nil, errors.Join(err, closeFiles(files))
 	}
@@ -157,53 +204,39 @@ func (d *Daemon) newWorld(
 		}
 		p.origins = append(p.origins, safe)
 	}
-	bytes, err := d.grant(ctx, p, set)
+	// One at a time, until the memory is taken: two that open together must not count the same
+	// bytes.
+	d.granting.Lock()
+	defer d.granting.Unlock()
+	aside := int64(0)
+	if a.Packed {
+		ranks := int64(min(a.Order.Ranks(), 8))
+		aside = min(ranks*session.RingBytes(d.pool, set, a.Order.Batch), d.RAM/4)
+	}
+	bytes, err := d.grant(ctx, p, set, d.RAM-aside)
 	if err != nil {
 		return nil, err
 	}
 	cfg := world.Config{Name: key, Set: set, Origins: p.origins, Pool: d.pool, Bytes: bytes,
 		Staging: min(d.Staging, bytes/2), Concurrency: d.Concurrency, Rule: rule,
 		Seed: uint64(a.Order.Seed), Listen: d.Listen}
-	if d.Record != nil {
-		if cfg.Record, err = d.Record(key, &cfg); err != nil {
-			return nil, err
-		}
+	if d.Trace != "" {
+		cfg.Record = func(p *plan.Plan) (world.Recorder, error) { return d.record(key, p) }
 	}
 	return world.New(cfg)
 }
 
-// replace removes a place that no longer fits the catalogue or the policy, if nobody uses it.
-func (d *Daemon) replace(key string, p *place, rule string) error {
-	d.mu.Lock()
-	p.users--
-	if p.users > 0 && p.err == nil {
-		d.mu.Unlock()
-		if p.world.Rule != rule {
-			return fmt.Errorf("%s is being read with policy %s, which all its readers share: "+
-				"ask for that one, or wait until it is free", key, p.world.Rule)
-		}
-		return fmt.Errorf("%s was scanned anew while ranks still read what it was: "+
-			"end those first", key)
-	}
-	if d.worlds[key] == p {
-		delete(d.worlds, key)
-	}
-	d.mu.Unlock()
-	if p.err != nil {
-		return nil // its maker has closed it
-	}
-	return p.close()
-}
-
 // grant decides a new world's memory: all it can use if that is free; else what idle datasets
 // give back; else an equal share, for which the largest in use shrink.
-func (d *Daemon) grant(ctx context.Context, p *place, set *dataset.Set) (int64, error) {
+func (d *Daemon) grant(
+	ctx context.Context, p *place, set *dataset.Set, most int64,
+) (int64, error) {
 	staging := d.Staging
 	if staging == 0 {
 		staging = world.StagingShare(d.RAM)
 	}
 	want := set.TotalBytes() + set.TotalBytes()/12 + staging + staging/8 + 16*arena.SpanBytes
-	want = min(want, d.RAM)
+	want = min(want, most)
 	for d.pool.Left() < want {
 		idle := d.takeIdle(p)
 		if idle == nil {
@@ -223,20 +256,57 @@ func (d *Daemon) grant(ctx context.Context, p *place, set *dataset.Set) (int64, 
 		if err != nil || s.Arena.Total <= share {
 			continue
 		}
-		if err := w.Resize(max(share, s.Arena.Total-share)); err != nil {
+		err = w.Resize(max(share, s.Arena.Total-share))
+		if err != nil && !errors.Is(err, world.ErrClosed) {
 			return 0, err
 		}
 	}
-	deadline := time.Now().Add(5 * time.Second)
-	for d.pool.Left() < share && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
+	d.waitForMemory(ctx, share)
 	got := min(share, d.pool.Left())
 	if got < min(want, 8*arena.SpanBytes) {
 		return 0, fmt.Errorf("%w: %d MiB of --ram are left of %d: start the daemon with more, "+
 			"or end a job", world.ErrTooSmall, d.pool.Left()>>20, d.RAM>>20)
 	}
 	return got, nil
+}
+
+// waitForMemory waits a while for slabs on their way out to be given back.
+func (d *Daemon) waitForMemory(ctx context.Context, bytes int64) {
+	deadline := time.Now().Add(5 * time.Second)
+	for d.pool.Left() < bytes && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// spare makes room for a packed ring: an idle dataset goes, or the one being read shrinks.
+func (d *Daemon) spare(ctx context.Context, w *world.World, bytes int64) error {
+	d.granting.Lock()
+	defer d.granting.Unlock()
+	for d.pool.Left() < bytes {
+		idle := d.takeIdle(nil)
+		if idle == nil {
+			break
+		}
+		if err := idle.close(); err != nil {
+			return err
+		}
+	}
+	if d.pool.Left() >= bytes {
+		return nil
+	}
+	s, err := w.Status()
+	if err != nil {
+		return err
+	}
+	if bytes > s.Arena.Total/4 {
+		return fmt.Errorf("%w: packed batches take %d MiB beside the %d MiB of %s",
+			world.ErrTooSmall, bytes>>20+1, s.Arena.Total>>20, s.Dataset)
+	}
+	if err := w.Resize(s.Arena.Total - bytes); err != nil {
+		return err
+	}
+	d.waitForMemory(ctx, bytes)
+	return ctx.Err()
 }
 
 // takeIdle removes from the table the dataset that has been idle longest.

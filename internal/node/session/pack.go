@@ -1,11 +1,14 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/sample"
+	"belady/internal/node/event"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
 	"belady/internal/store/arena"
@@ -38,9 +41,40 @@ type packable struct {
 // packedBatches is how many batches of the largest samples the ring has room for.
 const packedBatches = 4
 
-func (p *packs) open(pool *arena.Pool, set *dataset.Set, batch int) error {
+// RingBytes is the memory of a packed session's ring: no more than a share of all there is, since
+// one long sample may make the largest batch much larger than most. What does not fit is sent
+// scattered.
+func RingBytes(pool *arena.Pool, set *dataset.Set, batch int) int64 {
 	stride := (int64(set.MaxSize()) + arena.Align - 1) / arena.Align * arena.Align
-	ring, err := arena.NewRing(pool, max(stride*int64(batch)*packedBatches, 1<<20))
+	largest := stride * int64(max(batch, 1)) * packedBatches
+	return max(1<<20, min(largest, pool.Total()/ringShare, arena.MaxSlabBytes))
+}
+
+// ringShare is the part of the node's memory that one ring may take.
+const ringShare = 16
+
+// openPacks makes the ring, if there is memory for it; otherwise all leases go scattered, as the
+// protocol allows.
+func (s *Session) openPacks(ctx context.Context, batch int) error {
+	bytes := RingBytes(s.Pool, s.world.Set, batch)
+	err := s.packs.open(s.Pool, bytes)
+	if errors.Is(err, arena.ErrNoBudget) && s.Spare != nil {
+		if err = s.Spare(ctx, s.world, bytes); err == nil {
+			err = s.packs.open(s.Pool, bytes)
+		}
+	}
+	if err != nil {
+		s.tell(event.Trouble{What: "make room for packed batches of session " + s.ID, Err: err})
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outbox = append(s.outbox, parcel{slab: s.packs.slab()})
+	return nil
+}
+
+func (p *packs) open(pool *arena.Pool, bytes int64) error {
+	ring, err := arena.NewRing(pool, bytes)
 	if err != nil {
 		return err
 	}
@@ -57,6 +91,9 @@ func (p *packs) is(s *arena.SlabInfo) bool { return p.info != nil && s == p.info
 
 // close wakes a writer that waits for room, and frees the ring; the client's map lives on.
 func (p *packs) close() {
+	if p.ring == nil {
+		return
+	}
 	p.stop()
 	_ = p.ring.Close()
 }

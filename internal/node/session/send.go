@@ -2,14 +2,16 @@ package session
 
 import (
 	"errors"
+	"fmt"
 
+	"golang.org/x/sys/unix"
+
+	"belady/internal/core/pump"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
 	"belady/internal/store/arena"
 	"belady/internal/store/catalog"
 	"belady/internal/store/origin"
-
-	"belady/internal/core/pump"
 )
 
 // causes maps what the pump says a batch waited for to what the wire calls it.
@@ -20,6 +22,9 @@ var causes = [pump.Causes]wire.Cause{pump.None: wire.CauseNone, pump.Origin: wir
 func (s *Session) send(frames []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
 	buf := s.pending()
 	*buf = append(*buf, frames...)
 	s.filled.Signal()
@@ -39,6 +44,8 @@ func (s *Session) pending() *[]byte {
 func (s *Session) Leased(l *world.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.owed--
+	s.ahead -= int64(len(l.IDs))
 	if s.ended {
 		return
 	}
@@ -48,6 +55,7 @@ func (s *Session) Leased(l *world.Lease) {
 	} else {
 		buf := s.pending()
 		*buf = s.appendScattered(*buf, l)
+		s.lent[l.Seq] = struct{}{}
 	}
 	s.filled.Signal()
 }
@@ -91,19 +99,28 @@ func (s *Session) fieldLengths(l *world.Lease) []uint32 {
 func (s *Session) Failed(epoch, batch int, err error) {
 	e := toWire(err)
 	e.Epoch, e.Batch = uint32(epoch), uint32(batch)
-	s.mu.Lock()
-	s.reason = e.Text
-	s.mu.Unlock()
+	s.because(e.Text)
 	s.end(e)
 }
 
 // Finished implements world.Consumer.
 func (s *Session) Finished() { s.send(wire.AppendEnd(nil)) }
 
-// SlabAdded implements world.Consumer.
+// SlabAdded implements world.Consumer. The arena may close the slab's descriptor before the writer
+// comes to it, and the number may be another file's by then: so the parcel has one of its own.
 func (s *Session) SlabAdded(info arena.SlabInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	fd, err := unix.FcntlInt(uintptr(info.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		s.endLocked(&wire.Error{Code: wire.CodeInternal, Text: fmt.Sprintf(
+			"the daemon has no descriptor left to pass a slab (%v): raise its ulimit -n", err)})
+		return
+	}
+	info.FD = fd
 	s.outbox = append(s.outbox, parcel{slab: &info})
 	s.filled.Signal()
 }
@@ -115,6 +132,11 @@ func (s *Session) SlabGone(index uint16) { s.send(wire.AppendSlabGone(nil, index
 func (s *Session) end(last *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endLocked(last)
+}
+
+// endLocked is end for those who hold mu.
+func (s *Session) endLocked(last *wire.Error) {
 	if s.ended {
 		return
 	}
@@ -145,10 +167,26 @@ func (s *Session) write() {
 		for i := range out {
 			if err := s.deliver(&out[i]); err != nil {
 				s.end(nil) // the reader sees the connection's end by itself
+				s.mu.Lock()
+				s.outbox = append(out[i+1:], s.outbox...)
+				s.mu.Unlock()
 				return
 			}
 		}
 	}
+}
+
+// drop closes what was never sent. Nobody may add to the outbox any more.
+func (s *Session) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for _, p := range s.outbox {
+		if p.slab != nil && !s.packs.is(p.slab) {
+			_ = unix.Close(p.slab.FD)
+		}
+	}
+	s.outbox = nil
 }
 
 func (s *Session) deliver(p *parcel) error {
@@ -157,6 +195,8 @@ func (s *Session) deliver(p *parcel) error {
 		kind := wire.SlabArena
 		if s.packs.is(p.slab) {
 			kind = wire.SlabPacked
+		} else {
+			defer unix.Close(p.slab.FD)
 		}
 		return s.writer.SendSlab(wire.Slab{Index: p.slab.Index, Kind: kind,
 			Bytes: uint64(p.slab.Bytes)}, p.slab.FD)
@@ -196,8 +236,9 @@ var codes = []struct {
 func toWire(err error) *wire.Error {
 	var e *wire.Error
 	if errors.As(err, &e) {
-		e.Fatal = true
-		return e
+		own := *e // several sessions may be told one error
+		own.Fatal = true
+		return &own
 	}
 	for _, c := range codes {
 		if errors.Is(err, c.err) {

@@ -14,12 +14,13 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
+	"belady/internal/core/dataset"
 	"belady/internal/core/job"
 	"belady/internal/core/order"
 	"belady/internal/core/policy"
-	"belady/internal/core/sample"
 	"belady/internal/node/event"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
@@ -36,7 +37,9 @@ type Config struct {
 	PID  int
 	Pool *arena.Pool // where packed rings come from
 	// Open finds or makes the world of the datasets a client names. done gives it back.
-	Open   func(ctx context.Context, a *wire.Attach) (w *world.World, done func(), err error)
+	Open func(ctx context.Context, a *wire.Attach) (w *world.World, done func(), err error)
+	// Spare makes room for a packed ring beside a world; nil if there is never any to make.
+	Spare  func(ctx context.Context, w *world.World, bytes int64) error
 	Listen event.Listener
 }
 
@@ -49,14 +52,18 @@ type Session struct {
 	cursor *world.Cursor
 	fields int
 	packs  packs
+	intake intake // of an explicit order's windows; the reader's
 
 	mu     sync.Mutex
 	filled *sync.Cond
 	outbox []parcel // guarded by mu, as all below
 	spare  []byte
 	places []wire.Place
-	ended  bool   // nothing more is sent
-	reason string // why it ended early
+	lent   map[uint64]struct{} // scattered leases that the client holds
+	owed   uint32              // credits not spent
+	ahead  int64               // samples of windows that came and were not leased yet
+	ended  bool                // nothing more is sent
+	reason string              // why it ended early
 }
 
 // parcel is something to send: frames, a slab with its descriptor, or a batch to pack first.
@@ -68,7 +75,8 @@ type parcel struct {
 
 // Serve runs a session to its end. Cancelling ctx says goodbye to the client.
 func Serve(ctx context.Context, cfg Config) {
-	s := &Session{Config: cfg, writer: wire.NewWriter(cfg.Conn, wire.DaemonSide)}
+	s := &Session{Config: cfg, writer: wire.NewWriter(cfg.Conn, wire.DaemonSide),
+		lent: map[uint64]struct{}{}}
 	s.filled = sync.NewCond(&s.mu)
 	defer cfg.Conn.Close()
 	reader, err := wire.NewReader(cfg.Conn, wire.DaemonSide)
@@ -82,7 +90,7 @@ func Serve(ctx context.Context, cfg Config) {
 		_ = cfg.Conn.SetReadDeadline(time.Time{})
 		err = s.serve(ctx, attach)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && !lost(err) {
 		s.refuse(err)
 	}
 }
@@ -136,15 +144,13 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	}
 	s.send(frame)
 	if a.Packed {
-		if err := s.packs.open(s.Pool, w.Set, a.Order.Batch); err != nil {
+		if err := s.openPacks(ctx, a.Order.Batch); err != nil {
 			return err
 		}
 		defer s.packs.close()
-		s.mu.Lock()
-		s.outbox = append(s.outbox, parcel{slab: s.packs.slab()})
-		s.mu.Unlock()
 	}
 	if s.cursor, err = w.Attach(reading, feed, s); err != nil {
+		s.drop()
 		return err
 	}
 	s.tell(event.Attached{Session: s.ID, Dataset: w.Name, Rank: a.Rank,
@@ -157,16 +163,45 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	})
 	err = s.read(a)
 	goodbye()
-	s.packs.stop()
-	s.cursor.Detach()
-	if err != nil && !errors.Is(err, io.EOF) {
-		s.reason = err.Error()
-		s.end(toWire(err))
-	}
-	s.end(nil)
+	s.finish(err)
+	// Only then may its leases go: until here the writer may be gathering one of them.
 	writer.Wait()
+	s.cursor.Detach()
+	s.drop()
 	s.tell(event.Detached{Session: s.ID, Reason: s.reason})
 	return nil
+}
+
+// lastWordTime is how long a client may take to read why it is being refused.
+const lastWordTime = time.Second
+
+// finish ends a session whose client has gone, or has sent what err says.
+func (s *Session) finish(err error) {
+	patience := time.Unix(1, 0) // nobody reads any more
+	if err != nil && !lost(err) {
+		patience = time.Now().Add(lastWordTime)
+		e := toWire(err)
+		s.because(e.Text)
+		s.end(e)
+	}
+	_ = s.Conn.SetWriteDeadline(patience)
+	s.packs.stop()
+	s.end(nil)
+}
+
+// lost says whether the client's end is simply gone.
+func lost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// because remembers why the session ends; the first reason counts.
+func (s *Session) because(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason == "" {
+		s.reason = reason
+	}
 }
 
 func (s *Session) tell(e event.Event) {
@@ -187,7 +222,11 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 			"leave samples out, or scan the dataset again", r.Order.Samples, s.world.Name, set.Len())
 	}
 	if r.Order.Kind == order.Weighted {
-		r.Order.Weights = set.SampleWeights()
+		weighted, err := dataset.NewSet(set.Members(), weights(a))
+		if err != nil {
+			return r, nil, nil, err
+		}
+		r.Order.Weights = weighted.SampleWeights()
 	}
 	members := set.Members()
 	names := members[0].Fields()
@@ -207,6 +246,7 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 		if err := r.Validate(); err != nil {
 			return r, nil, nil, err
 		}
+		s.intake = intake{start: r.Start, epochs: r.Epochs, epoch: r.Start.Epoch}
 		return r, nil, out, nil
 	}
 	rule, err := policy.Find(s.world.Rule)
@@ -220,6 +260,17 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	r.Start = start
 	out.Start, out.Batches = wire.Start(start), batches
 	return r, feed, out, nil
+}
+
+// weights are those of the datasets a client names; they are the job's own, not the world's.
+func weights(a *wire.Attach) []float64 {
+	all := make([]float64, len(a.Datasets))
+	for i, d := range a.Datasets {
+		if all[i] = d.Weight; d.Weight == 0 {
+			all[i] = 1
+		}
+	}
+	return all
 }
 
 // read passes the client's frames on until it closes.
@@ -236,17 +287,16 @@ func (s *Session) read(a *wire.Attach) error {
 			if err != nil {
 				return err
 			}
-			s.cursor.Credit(n)
+			if err := s.credit(n); err != nil {
+				return err
+			}
 		case wire.TypeRelease:
 			v, err := wire.DecodeRelease(f.Payload)
 			if err != nil {
 				return err
 			}
-			seqs = seqs[:0]
-			for i := range v.Len() {
-				if !s.unpack(v.At(i)) {
-					seqs = append(seqs, v.At(i))
-				}
+			if seqs, err = s.release(v, seqs[:0]); err != nil {
+				return err
 			}
 			s.cursor.Release(seqs...)
 		case wire.TypeWindow:
@@ -263,31 +313,35 @@ func (s *Session) read(a *wire.Attach) error {
 	}
 }
 
-// window takes a piece of an explicit order.
-func (s *Session) window(p []byte, a *wire.Attach) error {
-	if a.Order.Known() {
-		return &wire.Error{Code: wire.CodeProtocol, Fatal: true,
-			Text: fmt.Sprintf("order %s is computed here: windows are for explicit orders",
-				a.Order.Kind)}
+// credit lets more batches come, as many as the protocol allows.
+func (s *Session) credit(n uint32) error {
+	s.mu.Lock()
+	s.owed += n
+	owed := s.owed
+	s.mu.Unlock()
+	if owed > wire.MaxCredit {
+		return &wire.Error{Code: wire.CodeProtocol, Fatal: true, Text: fmt.Sprintf(
+			"%d credits are unspent: at most %d may be", owed, wire.MaxCredit)}
 	}
-	v, err := wire.DecodeWindow(p)
-	if err != nil {
-		return err
-	}
-	win := &job.Window{Epoch: int(v.Epoch), IDs: make([]sample.ID, v.Len()),
-		Ends: make([]uint32, v.Batches()), LastOfEpoch: v.Flags&wire.WindowLastOfEpoch != 0,
-		LastOfJob: v.Flags&wire.WindowLastOfJob != 0}
-	for i := range win.IDs {
-		win.IDs[i] = v.ID(i)
-	}
-	for i := range win.Ends {
-		win.Ends[i] = v.End(i)
-	}
-	check := order.Window{Epoch: win.Epoch, IDs: win.IDs, BatchEnds: win.Ends,
-		Last: win.LastOfEpoch}
-	if err := check.Validate(s.world.Set.Len()); err != nil {
-		return fmt.Errorf("window of epoch %d: %w", win.Epoch, err)
-	}
-	s.cursor.Window(win)
+	s.cursor.Credit(n)
 	return nil
+}
+
+// release ends leases on this side and appends to seqs those that the pump has to hear of. A lease
+// that the client does not hold is refused: taking it would let a client grow the world's mailbox
+// at will.
+func (s *Session) release(v wire.ReleaseView, seqs []uint64) ([]uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range v.Len() {
+		seq := v.At(i)
+		if _, scattered := s.lent[seq]; scattered {
+			delete(s.lent, seq)
+			seqs = append(seqs, seq)
+		} else if !s.unpack(seq) {
+			return seqs, &wire.Error{Code: wire.CodeProtocol, Fatal: true, Text: fmt.Sprintf(
+				"lease %d was released but is not held: release each lease once", seq)}
+		}
+	}
+	return seqs, nil
 }

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,11 +56,15 @@ func (w *World) free(id sample.ID) {
 // lease hands a batch to its consumer.
 func (w *World) lease(m *pump.Move) {
 	c := w.cursors[m.Cursor]
+	c.credits.Add(-1)
 	if c.gone.Load() {
 		return
 	}
 	if m.Failed {
 		err := c.fault
+		if err == nil {
+			err = w.fault // another rank's fetch, which this one had counted on
+		}
 		if err == nil {
 			err = fmt.Errorf("%w: a sample of the batch could not be read", errLeft)
 		}
@@ -88,11 +93,16 @@ func (w *World) need(c *Cursor, k int) {
 	}
 	w.helpers.Go(func() {
 		win, err := c.feed.Window(k)
-		if err != nil {
-			w.mail.call(func() { c.consumer.Failed(0, 0, err) })
-			return
-		}
-		w.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
+		w.mail.call(func() {
+			switch {
+			case w.cursors[c.index] != c:
+				// It has left, and its number may be another rank's by now.
+			case err != nil:
+				c.consumer.Failed(c.reading.Start.Epoch+k, 0, err)
+			default:
+				w.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
+			}
+		})
 	})
 }
 
@@ -100,7 +110,7 @@ func (w *World) need(c *Cursor, k int) {
 func (w *World) start(f *fetch) {
 	if len(w.stuck) > 0 || !w.allocate(f) {
 		if len(w.stuck) == 0 {
-			w.tight = time.Now()
+			w.tight, w.gaveWay = time.Now(), time.Now()
 		}
 		w.stuck = append(w.stuck, f)
 		return
@@ -147,31 +157,52 @@ func (w *World) allocate(f *fetch) bool {
 	return true
 }
 
-// patience is how long a fetch may lack memory before the plan is found too tight: the pump
-// counts bytes, the arena has spans, and only the arena knows how well they fit.
-const patience = time.Second
+// patience is how long a fetch that a rank waits for may lack memory before the plan is found too
+// tight: the pump counts bytes, the arena has spans, and only the arena knows how well they fit.
+// hopeless is how long before that rank is told, once nothing is left to give way.
+const (
+	patience = time.Second
+	hopeless = 30 * time.Second
+)
 
-// unstick starts what waited for memory. If nothing was freed for long and nothing is being read,
-// the plan promises more than the arena holds, and it is the plan that gives way.
+// unstick starts what waited for memory. If a rank waits for one of these and nothing was freed for
+// long, the plan promises more than the arena holds, and it is the plan that gives way.
 func (w *World) unstick(freed bool) {
 	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
 		w.fetcher.push(w.stuck[0])
 		w.stuck = append(w.stuck[:0], w.stuck[1:]...)
-		w.tight = time.Now()
+		w.tight, w.gaveWay = time.Now(), time.Now()
 	}
 	if len(w.stuck) == 0 {
 		return
 	}
-	if time.Since(w.tight) < patience {
-		time.AfterFunc(patience, func() { w.mail.call(func() {}) })
+	if !w.alarm {
+		w.alarm = true
+		time.AfterFunc(patience, func() { w.mail.call(func() { w.alarm = false }) })
+	}
+	if time.Since(w.tight) < patience || !w.waitedFor(w.stuck[0]) {
 		return
 	}
 	w.tight = time.Now()
-	in := w.plan.Input
-	in.Keep -= max(in.Keep/32, arena.SpanBytes)
-	if in.Keep < 0 {
+	if w.plan.Keep > 0 {
+		w.gaveWay = time.Now()
+		w.tighten()
 		return
 	}
+	if c := w.stuck[0].cursor; time.Since(w.gaveWay) > hopeless && !c.gone.Load() {
+		c.consumer.Failed(0, 0, fmt.Errorf("%w: what is held leaves no room for the next batch: "+
+			"hold fewer batches, or start the daemon with a larger --ram", ErrTooSmall))
+	}
+}
+
+// waitedFor reports whether the fetch keeps a rank from a batch it wants now. A rank that computes
+// for minutes while its leases fill the arena is no reason to keep less.
+func (w *World) waitedFor(f *fetch) bool { return f.cursor != nil && f.cursor.credits.Load() > 0 }
+
+// tighten plans to keep a little less.
+func (w *World) tighten() {
+	in := w.plan.Input
+	in.Keep = max(0, in.Keep-max(in.Keep/32, arena.SpanBytes))
 	w.replan(in)
 	w.tell(event.Tightened{Dataset: w.Name, Keep: in.Keep})
 }
@@ -194,7 +225,11 @@ func (w *World) ended(f *fetch) {
 			w.free(t.id)
 		}
 	}
-	if c := w.cursors[f.run.Cursor]; c != nil && f.err != nil {
+	if f.err == nil || errors.Is(f.err, errLeft) {
+		return
+	}
+	w.fault = f.err
+	if c := w.cursors[f.run.Cursor]; c != nil {
 		c.fault = f.err
 	}
 }

@@ -43,8 +43,8 @@ type Cursor struct {
 	feed     *job.Feed // nil where the client sends windows
 	consumer Consumer
 	gone     atomic.Bool // detached: what it has queued need not be fetched
-	batches  int         // of windows sent by the client, in the current epoch
-	fault    error       // owned by the loop: why its next failed batch failed
+	credits  atomic.Int64
+	fault    error // owned by the loop: why its next failed batch failed
 }
 
 // Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil
@@ -62,8 +62,8 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 		for _, s := range w.arena.Slabs() {
 			c.SlabAdded(s)
 		}
-		if w.Record != nil {
-			w.Record.Reading(cur.index, r)
+		if w.record != nil {
+			w.record.Reading(cur.index, r)
 		}
 		w.mail.post(pump.Event{Kind: pump.Attached, Cursor: cur.index,
 			N: int32(max(r.Order.Batch, 1)), Reserve: reserve})
@@ -108,11 +108,15 @@ func (w *World) freeIndex() int32 {
 
 // Credit lets n more batches come.
 func (c *Cursor) Credit(n uint32) {
+	c.credits.Add(int64(n))
 	c.world.mail.post(pump.Event{Kind: pump.Credited, Cursor: c.index, N: int32(n)})
 }
 
 // Release ends leases.
 func (c *Cursor) Release(seqs ...uint64) {
+	if len(seqs) == 0 {
+		return
+	}
 	m := &c.world.mail
 	m.mu.Lock()
 	for _, seq := range seqs {
@@ -125,11 +129,6 @@ func (c *Cursor) Release(seqs ...uint64) {
 // Window adds to an explicit order. The slices are the world's from now on; they must have been
 // validated.
 func (c *Cursor) Window(win *job.Window) {
-	win.Batch = c.batches
-	c.batches += len(win.Ends)
-	if win.LastOfEpoch {
-		c.batches = 0
-	}
 	c.world.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
 }
 

@@ -69,30 +69,41 @@ func (w *World) slabGone(index uint16) {
 	w.arena.Recycle(index)
 }
 
-// drainPause is the rest between two passes over the samples of draining slabs.
-const drainPause = 5 * time.Millisecond
+// The rest between two passes over the samples of draining slabs: some times as long as a pass
+// took, since a pass holds up the owner, and longer while a lease is all that keeps a slab.
+const (
+	drainPause    = 5 * time.Millisecond
+	drainPauseMax = time.Second
+	drainShare    = 10 // a pass may take a tenth of the owner's time
+)
 
 // drain moves kept samples that nobody reads out of slabs that go. Those in use are moved or
 // dropped at a later pass.
 func (w *World) drain() {
+	w.draining = false // until the next pass
 	left := false
 	for _, s := range w.arena.Slabs() {
 		left = left || s.Draining
 	}
 	if !left {
-		w.draining = false
 		return
 	}
-	w.draining = false // until the next pass
+	begun, moved := time.Now(), false
 	for id, p := range w.places {
 		if p == 0 || !w.arena.Draining(p) || !w.pump.Idle(sample.ID(id)) {
 			continue
 		}
-		if moved, ok := w.arena.Relocate(p); ok {
-			w.places[id] = moved
+		if at, ok := w.arena.Relocate(p); ok {
+			w.places[id] = at
+			moved = true
 		}
 	}
-	time.AfterFunc(drainPause, func() { w.mail.call(func() { w.draining = true }) })
+	if w.drained++; moved {
+		w.drained = 0
+	}
+	pause := min(drainPause<<min(w.drained, 16), drainPauseMax)
+	pause = max(pause, drainShare*time.Since(begun))
+	time.AfterFunc(pause, func() { w.mail.call(func() { w.draining = true }) })
 }
 
 // Minimum is the least memory a world of these sizes can serve with at all: one span of slots,

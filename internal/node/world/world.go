@@ -42,11 +42,11 @@ type Config struct {
 	Rule        string // name of the policy
 	Seed        uint64
 	Listen      event.Listener
-	// Record, if given, sees every step on the owner's goroutine.
-	Record Recorder
+	// Record, if given, makes what sees every step, on the owner's goroutine.
+	Record func(p *plan.Plan) (Recorder, error)
 }
 
-// Recorder writes down what a pump was told and what it answered.
+// Recorder writes down what a pump was told and what it answered. It must not block.
 type Recorder interface {
 	Reading(cursor int32, r job.Reading)
 	Step(now pump.Instant, events []pump.Event, moves []pump.Move)
@@ -62,6 +62,7 @@ type World struct {
 	places []arena.Place // by sample; zero is nowhere
 	sizes  arena.Histogram
 
+	record  Recorder // nil: none
 	mail    mailbox
 	fetcher *fetcher
 	began   time.Time
@@ -71,27 +72,57 @@ type World struct {
 	helpers sync.WaitGroup // goroutines that compute windows
 
 	// Owned by the loop.
-	cursors  []*Cursor // by the pump's index; nil is free
-	stuck    []*fetch  // allocated nothing yet, for lack of memory
-	moves    []pump.Move
-	lengths  []uint32
-	leased   []arena.Place
-	tight    time.Time // since when something has been stuck
-	draining bool
+	cursors []*Cursor // by the pump's index; nil is free
+	fault   error     // of the last sample that failed
+	scratch
+	jam
+	drainage
+}
+
+// scratch is what a step fills anew.
+type scratch struct {
+	moves   []pump.Move
+	lengths []uint32
+	leased  []arena.Place
+}
+
+// jam is what waits for memory.
+type jam struct {
+	stuck   []*fetch  // allocated nothing yet
+	tight   time.Time // since when something has been stuck
+	gaveWay time.Time // since when the plan has not given way to it
+	alarm   bool      // a timer will look at what is stuck
+}
+
+// drainage is the emptying of slabs that go.
+type drainage struct {
+	draining bool // the next step is to look at them
+	drained  int  // passes over them that moved nothing
 }
 
 // New opens a world and starts it.
 func New(cfg Config) (*World, error) {
 	w := &World{Config: cfg, began: time.Now(), done: make(chan struct{})}
 	w.sizes = arena.Measure(cfg.Set.Len(), func(i int) uint32 { return cfg.Set.Size(sample.ID(i)) })
+	slab := slabBytes(cfg.Bytes, cfg.Set.MaxSize())
+	if slab < int64(cfg.Set.MaxSize()) {
+		return nil, fmt.Errorf("%w: the largest sample of %s has %d MiB, its arena %d MiB: start "+
+			"the daemon with a larger --ram", ErrTooSmall, cfg.Name, cfg.Set.MaxSize()>>20+1,
+			cfg.Bytes>>20)
+	}
 	a, err := arena.New(arena.Config{Pool: cfg.Pool, Bytes: cfg.Bytes, Sizes: w.sizes,
-		SlabBytes: slabBytes(cfg.Bytes), Gone: w.slabGone})
+		SlabBytes: slab, Gone: w.slabGone})
 	if err != nil {
 		return nil, err
 	}
 	w.arena = a
 	if w.plan, err = w.makePlan(); err != nil {
 		return nil, errors.Join(err, a.Close())
+	}
+	if cfg.Record != nil {
+		if w.record, err = cfg.Record(w.plan); err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
 	}
 	w.places = make([]arena.Place, cfg.Set.Len())
 	w.pump = pump.New(w.plan)
@@ -105,9 +136,11 @@ func New(cfg Config) (*World, error) {
 }
 
 // slabBytes gives an arena at least eight slabs, so that memory can move between datasets, unless
-// that would make them smaller than pays.
-func slabBytes(total int64) int64 {
-	return max(total/64, min(256<<20, max(total/8, 16<<20))) / arena.SpanBytes * arena.SpanBytes
+// that would make them smaller than pays, or too small for a few of the largest samples.
+func slabBytes(total int64, largest uint32) int64 {
+	bytes := max(total/64, min(256<<20, max(total/8, 16<<20)))
+	spans := (int64(largest) + arena.SpanBytes - 1) / arena.SpanBytes
+	return min(max(bytes, 4*spans*arena.SpanBytes), total) / arena.SpanBytes * arena.SpanBytes
 }
 
 // StagingShare is the staging of an arena of that size when none is configured: an eighth, but
@@ -162,8 +195,8 @@ func (w *World) loop() {
 		}
 		now := w.now()
 		w.moves = w.pump.Step(now, events, w.moves[:0])
-		if w.Record != nil {
-			w.Record.Step(now, events, w.moves)
+		if w.record != nil {
+			w.record.Step(now, events, w.moves)
 		}
 		freed := false
 		for i := range w.moves {
@@ -185,8 +218,8 @@ func (w *World) Close() error {
 	w.fetcher.close()
 	w.helpers.Wait()
 	var err error
-	if w.Record != nil {
-		err = w.Record.Close()
+	if w.record != nil {
+		err = w.record.Close()
 	}
 	return errors.Join(err, w.arena.Close())
 }
