@@ -110,6 +110,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 		newOrderCommand(),
 		newReadCommand(env),
 		newServeCommand(env),
+		newSimCommand(env),
 		newStatusCommand(env),
 		newVersionCommand(env),
 	)

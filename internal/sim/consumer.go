@@ -20,7 +20,8 @@ type consumer struct {
 	idleFrom pump.Instant
 	epoch    int
 	current  int   // its place in the result's epochs
-	before   int64 // bytes fetched when the epoch began
+	fetched  int64 // by the node when the rank fell idle
+	before   int64 // and when the epoch began
 	last     bool  // the pump has no more for it
 	done     bool
 }
@@ -84,7 +85,7 @@ func (w *world) compute(c *consumer) {
 func (w *world) newEpoch(c *consumer, epoch int) {
 	w.endEpoch(c)
 	c.epoch = epoch
-	c.before = w.fetched
+	c.before = c.fetched
 	w.result.Epochs = append(w.result.Epochs, EpochResult{Rank: c.rank, Epoch: epoch,
 		Start: c.idleFrom})
 	c.current = len(w.result.Epochs) - 1
@@ -95,14 +96,14 @@ func (w *world) endEpoch(c *consumer) {
 		return
 	}
 	seen := &w.result.Epochs[c.current]
-	seen.End = w.now
-	seen.OriginBytes = w.fetched - c.before
+	seen.End = c.idleFrom
+	seen.OriginBytes = c.fetched - c.before
 }
 
 // computed ends a rank's work on a batch: it releases it and asks for one more.
 func (w *world) computed(c *consumer, events []pump.Event) []pump.Event {
 	c.busy = false
-	c.idleFrom = w.now
+	c.idleFrom, c.fetched = w.now, w.fetched
 	if c.holding.Cursor == c.cursor {
 		events = append(events,
 			pump.Event{Kind: pump.Released, Cursor: c.cursor, Seq: c.holding.Seq},

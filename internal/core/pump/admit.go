@@ -25,7 +25,7 @@ type run struct {
 
 // admitSome lets frontiers advance, a batch at a time, earliest deadline first: the cursor with
 // the least time of work ahead of it goes next.
-func (p *Pump) admitSome() {
+func (p *Pump) admitSome(now Instant) {
 	for p.budget > 0 {
 		var best *cursor
 		var least Instant
@@ -44,7 +44,9 @@ func (p *Pump) admitSome() {
 		}
 		if !p.advance(best) {
 			// Remember why for the consumer's sake, and look at the others.
-			best.waiting = best.cause()
+			if best.credits > 0 && best.lease == best.admit {
+				best.wait(now, best.blocked)
+			}
 			best.blocked |= stuck
 		}
 	}
@@ -55,14 +57,6 @@ func (p *Pump) admitSome() {
 
 // stuck marks, within one Step, a cursor that cannot advance.
 const stuck = 1 << 7
-
-// cause is what keeps a consumer waiting when nothing of its order is on the way.
-func (c *cursor) cause() Cause {
-	if c.credits == 0 || c.lease != c.admit || c.waiting != None {
-		return c.waiting
-	}
-	return c.blocked &^ stuck
-}
 
 // advance does some of the work that takes the frontier to the end of the next batch. It reports
 // whether it got anywhere.

@@ -40,9 +40,11 @@ type frontier struct {
 
 // pace is how a consumer moves along.
 type pace struct {
-	delivered int64   // positions handed out
-	waiting   Cause   // what a consumer with credit waits for
-	period    Instant // time a position takes the consumer, smoothed
+	delivered int64           // positions handed out
+	waiting   Cause           // what a consumer with credit waits for
+	since     Instant         // since when
+	waited    [Causes]Instant // how long for each, since the last lease
+	period    Instant         // time a position takes the consumer, smoothed
 	leasedAt  Instant
 }
 

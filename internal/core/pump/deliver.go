@@ -130,20 +130,38 @@ func (p *Pump) awaits(run, other uint32, depth int) bool {
 	return false
 }
 
+// wait notes that the consumer waits, from now on, for cause.
+func (c *cursor) wait(now Instant, cause Cause) {
+	if c.waiting != None {
+		c.waited[c.waiting] += now - c.since
+	}
+	c.waiting, c.since = cause, now
+}
+
+// waitedFor ends a wait, and says what most of it was for.
+func (c *cursor) waitedFor(now Instant) Cause {
+	c.wait(now, None)
+	longest := None
+	for cause := range Causes {
+		if c.waited[cause] > c.waited[longest] {
+			longest = cause
+		}
+	}
+	clear(c.waited[:])
+	return longest
+}
+
 // deliver hands out the batches that are ready and wanted, in order.
 func (p *Pump) deliver(now Instant, c *cursor) {
 	for c.credits > 0 && c.lease < c.admit && !c.closing {
 		b := c.at(c.lease)
 		if !b.issued || b.pending > 0 {
-			if c.waiting == None {
-				c.waiting = Origin
-			}
+			c.wait(now, Origin)
 			return
 		}
-		p.moves = append(p.moves, Move{Kind: Lease, Cause: c.waiting, Last: b.ends,
+		p.moves = append(p.moves, Move{Kind: Lease, Cause: c.waitedFor(now), Last: b.ends,
 			Failed: b.failed, Cursor: c.index, Epoch: b.epoch, Batch: b.index, Seq: c.lease,
 			Run: Run{Cursor: c.index, First: b.first, Count: b.count}})
-		c.waiting = None
 		c.credits--
 		c.lease++
 		c.delivered += int64(b.count)

@@ -99,7 +99,7 @@ func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	p.reclaimSome()
 	p.sweepSome()
 	p.previewSome()
-	p.admitSome()
+	p.admitSome(now)
 	for i := range p.cursors {
 		if c := &p.cursors[i]; c.live {
 			p.deliver(now, c)

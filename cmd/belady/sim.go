@@ -1,0 +1,281 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"belady/internal/core/job"
+	"belady/internal/core/order"
+	"belady/internal/core/plan"
+	"belady/internal/core/policy"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+	"belady/internal/core/trace"
+	"belady/internal/sim"
+)
+
+// simFlags are the verb's flags: a scenario, or a trace to replay.
+type simFlags struct {
+	spec                     order.Spec
+	size, ram, staging, rate string
+	epochs, concurrency      int
+	policies                 []string
+	latency, compute         time.Duration
+	replay                   string
+	json                     bool
+}
+
+func newSimCommand(env *environment) *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Simulate a training job, or replay a recorded one",
+		Long: "Run the daemon's own decisions in virtual time: how long epochs take, what ranks wait\n" +
+			"for and what the origin must send, for each policy, beside the roofline that none can\n" +
+			"beat. Policies: " + strings.Join(policy.Names(), ", ") + ".\n\n" +
+			"With --replay, feed a trace recorded by 'belady serve --trace' to a fresh pump and\n" +
+			"check that it decides the same.",
+		Example: "  belady sim --samples 1281167 --size 110KB --ram 70GB --world 8 --batch 256 \\\n" +
+			"    --rate 1GB --latency 30ms --compute 180ms --policy spread,belady,lru\n" +
+			"  belady sim --replay traces/imagenet.trace",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.replay != "" {
+				return f.runReplay(env)
+			}
+			return f.simulate(cmd, env.Out)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *simFlags) register(cmd *cobra.Command) {
+	s, flags := &f.spec, cmd.Flags()
+	flags.StringVar(&s.Kind, "kind", order.Distributed, "which order, as in 'belady order'")
+	flags.IntVar(&s.Samples, "samples", 100_000, "samples in the dataset")
+	flags.StringVar(&f.size, "size", "110KB", "size of a sample")
+	flags.IntVar(&s.Batch, "batch", 256, "samples in a rank's batch")
+	flags.IntVar(&s.World, "world", 1, "ranks on the node")
+	flags.IntVar(&f.epochs, "epochs", 4, "epochs to run")
+	flags.Int64Var(&s.Seed, "seed", 0, "the sampler's seed")
+	flags.StringVar(&f.ram, "ram", "4GiB", "bytes of samples kept in memory")
+	flags.StringVar(&f.staging, "staging", "512MiB", "memory for batches on their way")
+	flags.StringSliceVar(&f.policies, "policy", nil,
+		"policies to compare (default the one a job of this order gets)")
+	flags.StringVar(&f.rate, "rate", "1GB", "bytes the origin sends in a second")
+	flags.DurationVar(&f.latency, "latency", 30*time.Millisecond, "latency of a request")
+	flags.IntVar(&f.concurrency, "concurrency", 64, "most requests to the origin at once")
+	flags.DurationVar(&f.compute, "compute", 100*time.Millisecond, "a batch's compute time")
+	flags.StringVar(&f.replay, "replay", "", "trace to replay, in place of all the above")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+}
+
+// evenSizes is a dataset of samples of one size.
+type evenSizes struct {
+	n    int
+	size uint32
+}
+
+func (s evenSizes) Len() int              { return s.n }
+func (s evenSizes) Size(sample.ID) uint32 { return s.size }
+
+// simReport is one policy's result.
+type simReport struct {
+	Policy string     `json:"policy"`
+	Epochs []simEpoch `json:"epochs"`
+	// Mean is the time of an epoch after the first, Roofline what no policy can beat.
+	Mean           time.Duration `json:"mean_epoch_ns"`
+	Roofline       time.Duration `json:"roofline_ns"`
+	Ratio          float64       `json:"times_roofline"`
+	MinOriginBytes int64         `json:"min_origin_bytes"`
+}
+
+type simEpoch struct {
+	Epoch       int                      `json:"epoch"`
+	Time        time.Duration            `json:"time_ns"`
+	Stall       map[string]time.Duration `json:"stall_ns"` // of a rank, on average
+	OriginBytes int64                    `json:"origin_bytes"`
+}
+
+func (f *simFlags) simulate(cmd *cobra.Command, w io.Writer) error {
+	s, err := f.scenario()
+	if err != nil {
+		return err
+	}
+	names := f.policies
+	if len(names) == 0 {
+		names = []string{policy.Default(f.spec.Repeats())}
+	}
+	in := s.Plan.Input
+	var reports []simReport
+	for _, name := range names {
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		in.Policy = name
+		if s.Plan, err = plan.Make(in); err != nil {
+			return usageError{err}
+		}
+		report, err := simulateOne(s)
+		if err != nil {
+			return fmt.Errorf("simulate %s: %w", name, err)
+		}
+		reports = append(reports, report)
+	}
+	if f.json {
+		return printJSON(w, reports)
+	}
+	return printSim(w, reports)
+}
+
+// scenario builds what the flags describe; its plan has the first policy's place.
+func (f *simFlags) scenario() (sim.Scenario, error) {
+	var size, ram, staging, rate int64
+	for _, v := range []struct {
+		flag, text string
+		into       *int64
+	}{
+		{"size", f.size, &size}, {"ram", f.ram, &ram}, {"staging", f.staging, &staging},
+		{"rate", f.rate, &rate},
+	} {
+		n, err := parseBytes(v.text)
+		if err != nil {
+			return sim.Scenario{}, usagef("--%s: %w", v.flag, err)
+		}
+		*v.into = n
+	}
+	if size > sample.MaxSize {
+		return sim.Scenario{}, usagef("--size: %s is more than a sample can have", f.size)
+	}
+	if err := f.spec.Validate(); err != nil {
+		return sim.Scenario{}, usageError{err}
+	}
+	if f.spec.Kind == order.Explicit {
+		return sim.Scenario{}, usagef("an explicit order is sent by its client: " +
+			"choose another --kind")
+	}
+	p, err := plan.Make(plan.Input{Sizes: evenSizes{f.spec.Samples, uint32(size)},
+		Seed: uint64(f.spec.Seed), Policy: policy.Default(f.spec.Repeats()), Keep: ram,
+		Staging: staging})
+	if err != nil {
+		return sim.Scenario{}, usageError{err}
+	}
+	s := sim.Scenario{Plan: p, Compute: pump.Instant(f.compute), Origin: sim.Origin{Rate: rate,
+		Latency: pump.Instant(f.latency), Concurrency: f.concurrency}}
+	for rank := range f.spec.Ranks() {
+		r := job.Reading{Order: f.spec, Epochs: f.epochs, Rank: rank}
+		if err := r.Validate(); err != nil {
+			return sim.Scenario{}, usageError{err}
+		}
+		s.Readings = append(s.Readings, r)
+	}
+	return s, nil
+}
+
+func simulateOne(s sim.Scenario) (simReport, error) {
+	bound, err := sim.Roofline(&s)
+	if err != nil {
+		return simReport{}, err
+	}
+	result, err := sim.Run(s)
+	if err != nil {
+		return simReport{}, err
+	}
+	report := simReport{Policy: s.Plan.Rule.Name, Roofline: time.Duration(bound.Epoch()),
+		MinOriginBytes: bound.OriginBytes}
+	epochs := result.ByEpoch()
+	for _, e := range epochs {
+		stall := map[string]time.Duration{}
+		for cause, d := range e.Stall {
+			if pump.Cause(cause) != pump.None {
+				stall[pump.Cause(cause).String()] = time.Duration(d)
+			}
+		}
+		report.Epochs = append(report.Epochs, simEpoch{Epoch: e.Epoch, Stall: stall,
+			Time: time.Duration(e.End - e.Start), OriginBytes: e.OriginBytes})
+	}
+	if n := len(epochs); n > 1 {
+		report.Mean = time.Duration(epochs[n-1].End-epochs[1].Start) / time.Duration(n-1)
+		report.Ratio = float64(report.Mean) / float64(max(report.Roofline, 1))
+	}
+	return report, nil
+}
+
+func printSim(w io.Writer, reports []simReport) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "policy\tepoch\ttime\tstall: origin\tarena\torder\tfrom origin\t÷ roofline\t")
+	for _, r := range reports {
+		for _, e := range r.Epochs {
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t\t\n", r.Policy, e.Epoch,
+				seconds(e.Time), seconds(e.Stall[pump.Origin.String()]),
+				seconds(e.Stall[pump.Arena.String()]), seconds(e.Stall[pump.Order.String()]),
+				humanize.Bytes(uint64(e.OriginBytes)))
+		}
+		if len(r.Epochs) > 1 {
+			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t≥ %s\t%.3f\t\n", r.Policy,
+				r.Epochs[len(r.Epochs)-1].Epoch, seconds(r.Mean),
+				humanize.Bytes(uint64(r.MinOriginBytes)), r.Ratio)
+		}
+	}
+	return t.Flush()
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// replayReport is what a replay found.
+type replayReport struct {
+	Dataset    string `json:"dataset"`
+	Steps      int    `json:"steps"`
+	Moves      int    `json:"moves"`
+	TailBytes  int    `json:"tail_bytes"`
+	Identical  bool   `json:"identical"`
+	Difference string `json:"difference,omitempty"`
+}
+
+func (f *simFlags) runReplay(env *environment) error {
+	data, err := os.ReadFile(f.replay)
+	if err != nil {
+		return fmt.Errorf("read the trace: %w", err)
+	}
+	d, err := trace.NewDecoder(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.replay, err)
+	}
+	name := d.Header.Dataset
+	set, err := env.catalog().Open(name)
+	if err != nil {
+		return fmt.Errorf("replay needs the sizes of dataset %q: %w", name, err)
+	}
+	defer set.Close()
+	done, err := trace.Replay(data, set.Manifest)
+	var differs *trace.Difference
+	if err != nil && !errors.As(err, &differs) {
+		return fmt.Errorf("replay %s: %w", f.replay, err)
+	}
+	report := replayReport{Dataset: name, Steps: done.Steps, Moves: done.Moves,
+		TailBytes: done.Tail, Identical: differs == nil}
+	if differs != nil {
+		report.Difference = differs.Error()
+	}
+	if f.json {
+		err = errors.Join(printJSON(env.Out, report), err)
+		return err
+	}
+	if differs != nil {
+		return fmt.Errorf("replay %s: %w", f.replay, differs)
+	}
+	fmt.Fprintf(env.Out, "%d steps, %d moves: identical\n", done.Steps, done.Moves)
+	if done.Tail > 0 {
+		fmt.Fprintf(env.Err, "%d bytes at the end were cut off and left out\n", done.Tail)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"belady/internal/core/job"
+	"belady/internal/core/pump"
+	"belady/internal/core/sample"
+)
+
+// Bound is the roofline of a scenario: what no policy can beat, from inputs alone.
+type Bound struct {
+	Compute     pump.Instant // a rank's compute in a whole epoch
+	Origin      pump.Instant // the origin's least time for OriginBytes
+	OriginBytes int64        // of an epoch after the first: the dataset less what is kept
+	Requests    int64        // for those bytes
+}
+
+// Epoch is the least time of an epoch after the first.
+func (b Bound) Epoch() pump.Instant { return max(b.Compute, b.Origin) }
+
+// Roofline computes the bound: the longest of the ranks' compute, the bytes the origin must send
+// and the requests it must answer.
+func Roofline(s *Scenario) (Bound, error) {
+	var b Bound
+	for _, r := range s.Readings {
+		_, _, batches, err := job.Begin(r, false)
+		if err != nil {
+			return Bound{}, err
+		}
+		b.Compute = max(b.Compute, pump.Instant(batches)*s.Compute)
+	}
+	n := int64(s.Plan.Sizes.Len())
+	var total int64
+	for id := range n {
+		total += int64(s.Plan.Size(sample.ID(id)))
+	}
+	b.OriginBytes = max(0, total-s.Plan.Keep)
+	b.Requests = b.OriginBytes * n / max(total, 1)
+	bytes := float64(b.OriginBytes) / float64(s.Origin.Rate) * 1e9
+	waits := float64(b.Requests) * float64(s.Origin.Latency) / float64(s.Origin.Concurrency)
+	b.Origin = pump.Instant(max(bytes, waits))
+	return b, nil
+}
+
+// ByEpoch merges the ranks of each epoch: from the first start to the last end, the mean stall of
+// a rank, the batches of all.
+func (r *Result) ByEpoch() []EpochResult {
+	var all []EpochResult
+	ranks := map[int]pump.Instant{}
+	at := map[int]int{}
+	for _, e := range r.Epochs {
+		ranks[e.Epoch]++
+		i, seen := at[e.Epoch]
+		if !seen {
+			at[e.Epoch] = len(all)
+			all = append(all, e)
+			continue
+		}
+		m := &all[i]
+		m.Start, m.End = min(m.Start, e.Start), max(m.End, e.End)
+		m.Batches += e.Batches
+		for cause := range m.Stall {
+			m.Stall[cause] += e.Stall[cause]
+		}
+		m.OriginBytes = max(m.OriginBytes, e.OriginBytes)
+	}
+	for i := range all {
+		for cause := range all[i].Stall {
+			all[i].Stall[cause] /= ranks[all[i].Epoch]
+		}
+	}
+	return all
+}
