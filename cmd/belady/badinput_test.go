@@ -20,10 +20,11 @@ type node struct {
 	t      *testing.T
 	dir    string
 	images string
+	stop   func()
 }
 
 // startNode serves dir until the test ends.
-func startNode(t *testing.T, ram string) *node {
+func startNode(t *testing.T, ram string, more ...string) *node {
 	t.Helper()
 	n := &node{t: t, dir: t.TempDir(), images: filepath.Join(t.TempDir(), "images")}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,14 +32,16 @@ func startNode(t *testing.T, ram string) *node {
 	ended := make(chan int, 1)
 	go func() {
 		env := &environment{OpenOrigin: openOrigin, Out: &log, Err: &log}
-		ended <- run(ctx, env, []string{"serve", "--dir", n.dir, "--socket", n.socket(), "--ram", ram})
+		args := []string{"serve", "--dir", n.dir, "--socket", n.socket(), "--ram", ram}
+		ended <- run(ctx, env, append(args, more...))
 	}()
-	t.Cleanup(func() {
+	n.stop = sync.OnceFunc(func() {
 		cancel()
 		if code := <-ended; code != exitOK {
 			t.Errorf("serve ended with %d: %s", code, log.String())
 		}
 	})
+	t.Cleanup(n.stop)
 	for range 200 {
 		if c, err := net.Dial("unix", n.socket()); err == nil {
 			_ = c.Close()
