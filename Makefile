@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 GO_MINIMUM := 1.26
 STATICCHECK_VERSION := v0.8.2
 FUZZTIME ?= 30s
-BENCH ?=
+BENCH ?= all
 # The system's Python: the one apt's python3-torch belongs to, whatever else is on PATH.
 PYTHON ?= $(or $(wildcard /usr/bin/python3),python3)
 
@@ -60,7 +60,7 @@ check: go-present $(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ## Format, vet, li
 	go mod tidy -diff
 
 .PHONY: bench
-bench: build ## Run the benchmarks (BENCH=name for one)
+bench: build ## Run the benchmarks (BENCH=name, QUICK=1, SEED=n)
 	@bench/run $(BENCH)
 
 .PHONY: fuzz
