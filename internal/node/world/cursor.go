@@ -80,12 +80,24 @@ func (w *World) reserve(r *job.Reading) int64 {
 	return 2 * int64(max(r.Order.Batch, 1)) * mean
 }
 
-// room checks that two batches of every rank fit into staging.
+// room checks that two batches of every rank fit into staging. Staging that nobody configured
+// grows with the ranks: four batches each where that leaves half of the arena for keeping, two
+// where it must be.
 func (w *World) room(reserve int64) error {
 	need := reserve
 	for _, c := range w.cursors {
 		if c != nil {
 			need += w.reserve(&c.reading)
+		}
+	}
+	if w.Staging == 0 {
+		capacity := w.arena.Capacity()
+		want := max(min(2*need, capacity/2), min(need, capacity*3/4))
+		if want > w.plan.Staging {
+			w.stagingWanted = want
+			if err := w.replanAll(); err != nil {
+				return err
+			}
 		}
 	}
 	if need <= w.plan.Staging {

@@ -1,9 +1,9 @@
 package world
 
 import (
+	"errors"
 	"time"
 
-	"belady/internal/core/pump"
 	"belady/internal/core/sample"
 	"belady/internal/node/event"
 	"belady/internal/store/arena"
@@ -29,13 +29,7 @@ func (w *World) Resize(bytes int64) error {
 				w.Bytes += s.Bytes
 			}
 		}
-		next, err := w.makePlan()
-		if err != nil {
-			failed = err
-			return
-		}
-		w.plan = next
-		w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
+		failed = errors.Join(failed, w.replanAll())
 		w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
 	})
 	if err != nil {

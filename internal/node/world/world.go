@@ -72,8 +72,9 @@ type World struct {
 	helpers sync.WaitGroup // goroutines that compute windows
 
 	// Owned by the loop.
-	cursors []*Cursor // by the pump's index; nil is free
-	fault   error     // of the last sample that failed
+	stagingWanted int64     // where none is configured: what the ranks need
+	cursors       []*Cursor // by the pump's index; nil is free
+	fault         error     // of the last sample that failed
 	scratch
 	jam
 	drainage
@@ -152,7 +153,7 @@ func StagingShare(bytes int64) int64 {
 func (w *World) makePlan() (*plan.Plan, error) {
 	staging := w.Staging
 	if staging == 0 {
-		staging = StagingShare(w.Bytes)
+		staging = max(StagingShare(w.Bytes), w.stagingWanted)
 	}
 	staging = min(staging, w.arena.Capacity())
 	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
@@ -167,6 +168,17 @@ func (w *World) makePlan() (*plan.Plan, error) {
 		in.Cost = w.arena.SlotCost
 	}
 	return plan.Make(in)
+}
+
+// replanAll plans anew from what the arena and the ranks are now.
+func (w *World) replanAll() error {
+	next, err := w.makePlan()
+	if err != nil {
+		return err
+	}
+	w.plan = next
+	w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
+	return nil
 }
 
 func (w *World) tell(e event.Event) {
