@@ -183,8 +183,8 @@ func TestTooLarge(t *testing.T) {
 	n.refuses(1, `two batches for each rank take about 954 MiB.*larger --staging.*arena-too-small`,
 		"read", "s", "--batch", "500")
 	n.does("dataset", "add", "huge", "synth://h?samples=3&size=100MB")
-	n.refuses(1, `the largest sample of huge has 96 MiB.*larger --ram.*arena-too-small`, "read", "huge",
-		"--batch", "1")
+	n.refuses(1, `the largest sample of huge has 96 MiB.*larger --ram.*arena-too-small`,
+		"read", "huge", "--batch", "1")
 	n.does("read", "s", "--batch", "4", "--epochs", "1")
 }
 

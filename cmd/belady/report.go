@@ -58,7 +58,8 @@ func (e *epochReport) seconds() float64 { return e.End.Sub(e.Start).Seconds() }
 // print writes a table for people.
 func (r *readReport) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "epoch\ttime\tsamples/s\tread\tfrom memory\tfrom origin\twaited\tfor\t× roofline\t")
+	fmt.Fprintln(t, "epoch\ttime\tsamples/s\tread\tfrom memory\tfrom origin\twaited\tfor\t"+
+		"× roofline\t")
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		waited, what := e.waited()
