@@ -94,7 +94,7 @@ func takeLock(name string) (*os.File, error) {
 		return nil, fmt.Errorf("another daemon (pid %s) uses %s: stop it, or give this one "+
 			"another --dir", holder, filepath.Dir(name))
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
 	}
 	if err != nil {
