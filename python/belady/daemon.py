@@ -1,0 +1,225 @@
+"""Finding the node's daemon, or starting it: one per user and folder.
+
+Whoever finds none takes a lock beside the socket, looks again, and starts `belady serve` in a
+session of its own, so that it outlives this process and its terminal. All others wait for the lock
+and then find it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Optional
+
+from belady.errors import BeladyError, DaemonUnavailable
+
+_START_S = 30.0
+_STATUS_S = 10.0
+_RAM_MIN = 64 << 20
+# The daemons this process started, by socket: only they are started again when they die.
+_started: dict[str, subprocess.Popen[bytes]] = {}
+
+
+class Place(NamedTuple):
+    """Where a daemon listens and where its datasets are."""
+
+    socket: str
+    dir: str
+
+
+def default_place(env: Mapping[str, str] = os.environ) -> Place:
+    """The rules of the `belady` binary, so that both mean the same daemon.
+
+    >>> default_place({"HOME": "/home/ada"}).socket
+    '/home/ada/.local/share/belady/belady.sock'
+    """
+    folder = env.get("BELADY_DIR", "")
+    if not folder and env.get("XDG_DATA_HOME"):
+        folder = os.path.join(env["XDG_DATA_HOME"], "belady")
+    if not folder and env.get("HOME"):
+        folder = os.path.join(env["HOME"], ".local", "share", "belady")
+    if not folder:
+        raise BeladyError(
+            "no folder for Belady's data is known because HOME is not set: name one with"
+            " $BELADY_DIR"
+        )
+    path = env.get("BELADY_SOCKET", "")
+    if not path and env.get("XDG_RUNTIME_DIR"):
+        path = os.path.join(env["XDG_RUNTIME_DIR"], "belady.sock")
+    return Place(path or os.path.join(folder, "belady.sock"), folder)
+
+
+def binary() -> str:
+    """The `belady` binary: $BELADY_BIN, the package's own, or the one on PATH."""
+    named = os.environ.get("BELADY_BIN", "")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise DaemonUnavailable(f"$BELADY_BIN names {named}, which cannot be run")
+        return named
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "belady")
+    found = own if os.access(own, os.X_OK) else shutil.which("belady")
+    if not found:
+        raise DaemonUnavailable(
+            "no daemon runs and no `belady` binary is found to start one: put it on PATH or name"
+            " it with $BELADY_BIN"
+        )
+    return found
+
+
+class _Control(http.client.HTTPConnection):
+    """HTTP over the daemon's socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("belady", timeout=_STATUS_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def status(path: str) -> dict[str, Any]:
+    """The daemon's account of itself (`GET /v1/status`)."""
+    control = _Control(path)
+    try:
+        control.request("GET", "/v1/status", headers={"Connection": "close"})
+        answer = control.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise DaemonUnavailable(f"the daemon on {path} refused to say its status: {text[:200]!r}")
+        return json.loads(text)
+    except (OSError, http.client.HTTPException, ValueError) as e:
+        raise DaemonUnavailable(
+            f"no daemon answers on {path}: start one with `belady serve` ({e})"
+        ) from e
+    finally:
+        control.close()
+
+
+def find(place: Optional[Place] = None) -> Optional[Place]:
+    """The daemon that listens, if one does; its folder is its own, whatever is set here."""
+    place = place or default_place()
+    try:
+        mode = os.stat(place.socket)
+    except OSError:
+        return None
+    if not stat.S_ISSOCK(mode.st_mode):
+        raise DaemonUnavailable(f"{place.socket} is not a socket: name another with $BELADY_SOCKET")
+    if mode.st_uid != os.getuid():
+        raise DaemonUnavailable(
+            f"the daemon on {place.socket} belongs to another user: name your own socket with"
+            " $BELADY_SOCKET"
+        )
+    try:
+        return Place(place.socket, status(place.socket)["dir"])
+    except DaemonUnavailable as e:
+        if isinstance(e.__cause__, (ConnectionRefusedError, FileNotFoundError)):
+            return None  # left by a daemon that was killed
+        raise
+
+
+def find_or_start() -> Place:
+    """The daemon that listens, or a new one. One process starts it, the others wait."""
+    wanted = default_place()
+    found = find(wanted)
+    if found:
+        return found
+    command = binary()
+    os.makedirs(wanted.dir, mode=0o700, exist_ok=True)
+    with open(os.path.join(wanted.dir, ".start.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = find(wanted)
+        return found or _start(command, wanted)
+
+
+def restart_ours(place: Place) -> None:
+    """Start again a daemon that this process once started and that is gone; nobody else's."""
+    process = _started.get(place.socket)
+    if process is not None and process.poll() is not None:
+        find_or_start()
+
+
+def _start(command: str, place: Place) -> Place:
+    arguments = [command, "serve", "--dir", place.dir, "--socket", place.socket]
+    if not (os.environ.get("BELADY_RAM") or os.environ.get("BELADY_CONFIG")):
+        ram = memory_for_samples()
+        arguments += ["--ram", str(ram)]
+        print(
+            f"belady: started a daemon with {ram >> 20} MiB for samples ($BELADY_RAM sets it)",
+            file=sys.stderr,
+        )
+    log = os.path.join(place.dir, "serve.log")
+    with open(log, "ab") as out:
+        began = out.tell()
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        found = find(place)
+        if found:
+            _started[place.socket] = process
+            return found
+        if process.poll() is not None:
+            with open(log, "rb") as text:
+                text.seek(began)
+                said = text.read(4096).decode("utf-8", "replace").strip()
+            raise DaemonUnavailable(f"`belady serve` ended at once: {said or 'it said nothing'}")
+        time.sleep(0.01)
+    process.terminate()
+    raise DaemonUnavailable(f"`belady serve` did not listen within {_START_S:.0f} s: see {log}")
+
+
+def memory_for_samples() -> int:
+    """A quarter of the memory that is free, at most half of what the control group allows."""
+    available = _number(_meminfo().get("MemAvailable", "")) * 1024 or (4 << 30)
+    choices = [available // 4]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                limit = _number(file.read())
+        except OSError:
+            continue
+        if limit:
+            choices.append(limit // 2)
+    return max(_RAM_MIN, min(choices))
+
+
+def _meminfo() -> dict[str, str]:
+    try:
+        with open("/proc/meminfo") as file:
+            lines = [line.partition(":") for line in file]
+    except OSError:
+        return {}
+    return {name: value for name, _, value in lines}
+
+
+def _number(text: str) -> int:
+    words = text.split()
+    return int(words[0]) if words and words[0].isdigit() else 0
+
+
+def add_dataset(place: Place, name: str, url: str) -> None:
+    """Scan a path or URL under a name with `belady dataset add`, whose progress is shown."""
+    from belady.errors import DatasetAddFailed
+
+    with tempfile.TemporaryFile() as said:
+        done = subprocess.run(
+            [binary(), "dataset", "add", "--dir", place.dir, name, url],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
+        )
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace").strip()
+    if done.returncode != 0:
+        raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")

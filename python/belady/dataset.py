@@ -1,0 +1,101 @@
+"""A dataset by name, path or URL."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, Callable, Optional, Union
+
+from belady import daemon
+from belady.errors import UnknownDataset
+from belady.manifest import Manifest
+from belady.sample import Sample
+
+
+class Dataset:
+    """The samples below a path or URL, scanned once into a manifest.
+
+    `source` is a name that `belady dataset add` was given, or a path or URL, which is then added
+    under a name made from it. A path is scanned when it is first used and not again: after changing
+    files say `belady dataset add NAME PATH`.
+
+    `transform` takes a `belady.Sample` and returns what the collate function is given. Without one
+    the sample itself is.
+    """
+
+    def __init__(
+        self,
+        source: Union[str, os.PathLike[str]],
+        transform: Optional[Callable[[Sample], Any]] = None,
+    ) -> None:
+        self.source = os.fspath(source)
+        self.transform = transform
+        self._url = _url(source)
+        self.name: str = name_for(self._url) if self._url else self.source
+        self._manifest: Optional[Manifest] = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """Opened when first asked for; a path or URL is scanned for it if it never was."""
+        if self._manifest is None:
+            place = daemon.find() or daemon.default_place()
+            path = os.path.join(place.dir, "datasets", self.name, "manifest")
+            if self._url and not os.path.exists(path):
+                daemon.add_dataset(place, self.name, self._url)
+            try:
+                self._manifest = Manifest(path)
+            except FileNotFoundError as e:
+                raise UnknownDataset(
+                    f"there is no dataset {self.name} in {place.dir}: add it with"
+                    f" `belady dataset add {self.name} URL`, or give its path"
+                ) from e
+        return self._manifest
+
+    def __len__(self) -> int:
+        return len(self.manifest)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.manifest.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """Every sample's label, as a view of the manifest."""
+        return self.manifest.labels
+
+    def name_of(self, id: int) -> str:
+        return self.manifest.name(id)
+
+    def __repr__(self) -> str:
+        return f"belady.Dataset({self.source!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_manifest": None}
+
+
+def name_for(url: str) -> str:
+    """A name for a path or URL: readable, and different for different ones.
+
+    >>> name_for("/data/image net/train")
+    'train-4d8f41f9'
+    """
+    digest = hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    last = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-")[:100]
+    return f"{stem or 'dataset'}-{digest}"
+
+
+def _url(source: Union[str, os.PathLike[str]]) -> str:
+    """The URL or absolute path that a source means; '' if it is a name."""
+    text = os.fspath(source)
+    if "://" in text:
+        return text
+    if not isinstance(source, str) or os.sep in text or text.startswith(("~", ".")):
+        return os.path.abspath(os.path.expanduser(text))
+    return ""

@@ -1,0 +1,139 @@
+"""Exceptions of the package, all below BeladyError.
+
+An error that the daemon reports has a code (docs/format/wire.md); `from_code` gives each code its
+class. Their text is the daemon's: what happened, to what, and what to do.
+
+    BeladyError
+    ├── DaemonUnavailable    (ConnectionError)  none listens, none starts, or it stayed away
+    ├── ProtocolError                           one of the two sides broke the protocol
+    │   └── VersionMismatch                     no common version; says which side to upgrade
+    ├── DaemonError                             the daemon reported a defect of its own
+    ├── UnknownDataset       (LookupError)      no dataset of that name
+    ├── BadRequest           (ValueError)       understood, but it cannot be done as asked
+    ├── TooLarge             (ValueError)       a batch or frame is over a limit
+    ├── ArenaTooSmall        (MemoryError)      two batches do not fit into the daemon's memory
+    ├── SampleError                             about one sample of the origin
+    │   ├── SampleAbsent     (FileNotFoundError)
+    │   ├── SampleChanged                       not what it was when the dataset was scanned
+    │   ├── AccessDenied     (PermissionError)
+    │   └── OriginUnavailable (TimeoutError)
+    ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
+    ├── DatasetAddFailed                        `belady dataset add` refused
+    ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order
+    ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
+    ├── LoaderClosed         (RuntimeError)     used after close(), or in another process
+    └── NotYetSupported      (NotImplementedError)  PyTorch has it, this version does not
+"""
+
+from __future__ import annotations
+
+
+class BeladyError(Exception):
+    """Whatever goes wrong in this package and is not a mistake in a call's types."""
+
+
+class DaemonUnavailable(BeladyError, ConnectionError):
+    """No daemon listens, none could be started, or it stayed away for too long."""
+
+
+class ProtocolError(BeladyError):
+    """One of the two sides broke the protocol; nothing of the connection is used any more."""
+
+
+class VersionMismatch(ProtocolError):
+    """Package and daemon speak no common version."""
+
+
+class DaemonError(BeladyError):
+    """The daemon reported a defect of its own."""
+
+
+class UnknownDataset(BeladyError, LookupError):
+    """No dataset of that name."""
+
+
+class BadRequest(BeladyError, ValueError):
+    """Well-formed, but it cannot be done as asked."""
+
+
+class TooLarge(BeladyError, ValueError):
+    """A batch, a window or a frame is over a limit."""
+
+
+class ArenaTooSmall(BeladyError, MemoryError):
+    """Two batches of this job do not fit into the daemon's memory."""
+
+
+class SampleError(BeladyError):
+    """Something is wrong with a sample in the origin."""
+
+
+class SampleAbsent(SampleError, FileNotFoundError):
+    """A sample is no longer in the origin."""
+
+
+class SampleChanged(SampleError):
+    """A sample is not what it was when the dataset was scanned."""
+
+
+class AccessDenied(SampleError, PermissionError):
+    """The origin or the daemon refuses this user."""
+
+
+class OriginUnavailable(SampleError, TimeoutError):
+    """The origin does not answer within its deadline."""
+
+
+class ShuttingDown(DaemonUnavailable):
+    """The daemon is leaving. Sessions reconnect; users see it only if none comes back."""
+
+
+class ManifestError(BeladyError, ValueError):
+    """A manifest's bytes are not what docs/format/manifest.md says."""
+
+
+class DatasetAddFailed(BeladyError):
+    """`belady dataset add` refused; the text is its own."""
+
+
+class StateMismatch(BeladyError, ValueError):
+    """A state_dict of another dataset, another seed or another kind of order."""
+
+
+class WaitTimeout(BeladyError, TimeoutError):
+    """The loader's `timeout` passed without a batch."""
+
+
+class LoaderClosed(BeladyError, RuntimeError):
+    """A loader or iterator was used after close(), or in a process that does not own it."""
+
+
+class NotYetSupported(BeladyError, NotImplementedError):
+    """PyTorch's DataLoader has it and this version does not. Never ignored in silence."""
+
+
+SHUTTING_DOWN = 12
+
+_BY_CODE: dict[int, type[BeladyError]] = {
+    1: DaemonError,
+    2: ProtocolError,
+    3: VersionMismatch,
+    4: UnknownDataset,
+    5: BadRequest,
+    6: TooLarge,
+    7: ArenaTooSmall,
+    8: SampleAbsent,
+    9: SampleChanged,
+    10: AccessDenied,
+    11: OriginUnavailable,
+    SHUTTING_DOWN: ShuttingDown,
+}
+
+
+def from_code(code: int, text: str) -> BeladyError:
+    """The exception for an error frame. Codes are only ever appended to, so a new one is generic.
+
+    >>> from_code(4, "no dataset imagenet")
+    UnknownDataset('no dataset imagenet')
+    """
+    return _BY_CODE.get(code, DaemonError)(text)

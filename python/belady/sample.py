@@ -1,0 +1,85 @@
+"""One sample as a training script sees it."""
+
+from __future__ import annotations
+
+from typing import Optional, Protocol
+
+
+class Names(Protocol):
+    """What knows samples by id; `belady.manifest.Manifest` does."""
+
+    def name(self, index: int) -> str: ...
+
+    def label(self, index: int) -> int: ...
+
+
+class Sample:
+    """A sample's bytes, where the daemon put them.
+
+    `data` is a memoryview and no copy. It stays valid for as long as anything refers to it: after
+    the next batch, after the loader is closed, after the daemon has gone. What is held is lent,
+    though, and the daemon cannot use that memory: `bytes(sample)` takes a copy.
+    """
+
+    __slots__ = ("id", "data", "_names", "_cuts")
+
+    def __init__(
+        self,
+        id: int,
+        data: memoryview,
+        names: Optional[Names] = None,
+        cuts: Optional[tuple[tuple[str, int], ...]] = None,
+    ) -> None:
+        self.id = id
+        self.data = data
+        self._names = names
+        self._cuts = cuts
+
+    @property
+    def name(self) -> str:
+        """Its name in the dataset, a path below the dataset's root."""
+        return self._known().name(self.id)
+
+    @property
+    def label(self) -> int:
+        """Its class, as ImageFolder counts them; -1 if it has none."""
+        return self._known().label(self.id)
+
+    @property
+    def fields(self) -> dict[str, memoryview]:
+        """Its parts by name, for a dataset of several fields; otherwise one part named ''."""
+        if self._cuts is None:
+            return {"": self.data}
+        out: dict[str, memoryview] = {}
+        at = 0
+        for name, length in self._cuts:
+            out[name] = self.data[at : at + length]
+            at += length
+        return out
+
+    def _known(self) -> Names:
+        if self._names is None:
+            raise LookupError(f"no manifest is at hand for sample {self.id}")
+        return self._names
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"Sample(id={self.id}, {len(self.data)} bytes)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Crossing a process copies: shared memory is lent to this one only.
+        return (_copied, (self.id, bytes(self.data), self._names, self._cuts))
+
+
+def _copied(
+    id: int,
+    data: bytes,
+    names: Optional[Names],
+    cuts: Optional[tuple[tuple[str, int], ...]],
+) -> Sample:
+    return Sample(id, memoryview(data), names, cuts)

@@ -1,0 +1,468 @@
+"""A session: one rank's batches, in order, by lease.
+
+A Session belongs to one thread of one process. `next` blocks until the batch that is due is here,
+reconnects when the daemon goes away and goes on with the same batch, and never starts a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, NamedTuple, Optional
+
+from belady import wire
+from belady.connection import Connection, Lost
+from belady.errors import (
+    SHUTTING_DOWN,
+    BadRequest,
+    BeladyError,
+    DaemonUnavailable,
+    LoaderClosed,
+    ProtocolError,
+    SampleChanged,
+    WaitTimeout,
+)
+from belady.slab import Slab, Token
+
+SOCKET_PATH_MAX = 107
+_SLICE_S = 0.1
+_SAY_AFTER_S = 10.0
+_BACKOFF_FIRST_S = 0.005
+_BACKOFF_MAX_S = 0.5
+_DRAIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class Config:
+    """How to reach a daemon and how much of its memory to use."""
+
+    socket: str
+    # Bounds connecting and the exchange of versions. Attaching takes as long as the dataset does.
+    connect_s: float = 10.0
+    # How long `next` tries to reach a daemon that went away.
+    reconnect_s: float = 30.0
+    # Batches that may wait ahead of the loop.
+    lookahead: int = 4
+    # A batch later than this is an error; 0: it never is.
+    timeout_s: float = 0.0
+    # Called when nothing listens while reconnecting; it may start a daemon.
+    revive: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Stats:
+    """Counters over a loader's sessions."""
+
+    batches: int = 0
+    samples: int = 0
+    bytes: int = 0
+    reconnects: int = 0
+    private_copies: int = 0
+    stall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(wire.CAUSES, 0.0))
+
+
+class Batch(NamedTuple):
+    """One lease, mapped. Each view keeps the lease; dropping all of them gives it back."""
+
+    epoch: int
+    index: int
+    last: bool
+    ids: Sequence[int]
+    views: list[memoryview]
+    # For each sample its fields' names and lengths, if the dataset has several fields.
+    cuts: Optional[list[tuple[tuple[str, int], ...]]]
+
+
+class Request(NamedTuple):
+    """What is attached to; `order` and `dataset` are as docs/format/wire.md says."""
+
+    job: str
+    dataset: str
+    order: dict[str, Any]
+    epochs: int
+    rank: int
+
+
+class Session:
+    def __init__(
+        self,
+        config: Config,
+        request: Request,
+        start: wire.Start,
+        stats: Stats,
+        batches: Iterable[Sequence[int]] = (),
+    ) -> None:
+        """Connect and attach. `batches` is an explicit order's only epoch, from `start` on."""
+        self._config = config
+        self._request = request
+        self._due = start
+        self._stats = stats
+        self._explicit = list(batches)
+        self._pid = os.getpid()
+        self._connection: Optional[Connection] = None
+        self._slabs: dict[int, Slab] = {}
+        self._content = ""
+        self._ended = False
+        self._skipped = False
+        self._said_copies = False
+        self._hold_bytes = sys.maxsize
+        try:
+            self.attached = self._attach()
+        except Lost as e:
+            raise DaemonUnavailable(f"the daemon on {config.socket} hung up: {e}") from e
+
+    @property
+    def due(self) -> wire.Start:
+        """The batch that `next` returns."""
+        return self._due
+
+    @property
+    def ours(self) -> bool:
+        """False in a process that was forked after the session began."""
+        return self._pid == os.getpid()
+
+    def limit_hold(self, size: int) -> None:
+        """Hand out private copies beyond this many bytes held, so that staging always has room."""
+        self._hold_bytes = size
+
+    # -- connecting
+
+    def _attach(self) -> wire.Attached:
+        connection = _connect(self._config.socket, self._config.connect_s)
+        self._connection = connection
+        try:
+            _greet(connection, self._config.connect_s)
+            r = self._request
+            connection.send(
+                wire.attach(
+                    {
+                        "job": r.job,
+                        "datasets": [{"name": r.dataset}],
+                        "order": r.order,
+                        "epochs": r.epochs,
+                        "start": self._due._asdict(),
+                        "rank": r.rank,
+                        "client": {"pid": self._pid, "name": os.path.basename(sys.argv[0] or "")},
+                    }
+                )
+            )
+            if self._explicit:
+                flags = wire.WINDOW_ENDS_EPOCH | wire.WINDOW_ENDS_JOB
+                for frame in wire.windows(self._explicit, self._due.epoch, flags):
+                    connection.send(frame)
+            connection.send(wire.credit(self._config.lookahead))
+            waiting = _Waiting(f"the daemon to open dataset {r.dataset}", 0.0)
+            kind, payload = self._frame(connection, waiting)
+            if kind == wire.ERROR:
+                raise wire.decode_error(payload).exception()
+            if kind != wire.ATTACHED:
+                raise ProtocolError(f"the daemon answered Attach with a frame of type {kind}")
+            attached = wire.decode_attached(payload)
+        except BaseException:
+            connection.leave()
+            self._connection = None
+            raise
+        self._slabs = {}
+        if self._content and attached.content != self._content:
+            self.close()
+            raise SampleChanged(
+                f"dataset {r.dataset} was scanned again while it was read: begin the epoch again"
+            )
+        self._content = attached.content
+        self._due = attached.start
+        return attached
+
+    def _reconnect(self, lost: BaseException) -> None:
+        """Attach again at the batch that is due, or give up after the configured time."""
+        self._drop()
+        deadline = time.monotonic() + self._config.reconnect_s
+        pause = _BACKOFF_FIRST_S
+        while True:
+            try:
+                self._attach()
+                self._stats.reconnects += 1
+                return
+            except (DaemonUnavailable, Lost) as e:
+                if time.monotonic() >= deadline:
+                    raise DaemonUnavailable(
+                        f"the daemon on {self._config.socket} went away ({lost}) and did not come"
+                        f" back in {self._config.reconnect_s:.0f} s: start it with `belady serve`"
+                    ) from e
+            time.sleep(pause)
+            pause = min(2 * pause, _BACKOFF_MAX_S)
+            if pause == _BACKOFF_MAX_S:
+                self._config.revive()
+
+    # -- receiving
+
+    def next(self) -> Optional[Batch]:
+        """The batch that is due; None after the job's last."""
+        if not self.ours:
+            raise LoaderClosed(
+                "this iterator belongs to the process that made it: begin a new one after fork"
+            )
+        if self._ended:
+            return None
+        if self._connection is None:
+            raise LoaderClosed("the loader was closed: make a new one")
+        d = self._due
+        waiting = _Waiting(
+            f"batch {d.batch} of epoch {d.epoch} of {self._request.dataset}",
+            self._config.timeout_s,
+        )
+        while True:
+            try:
+                batch = self._receive(waiting)
+            except Lost as lost:
+                self._reconnect(lost)
+                continue
+            return batch
+
+    def _receive(self, waiting: _Waiting) -> Optional[Batch]:
+        assert self._connection is not None
+        connection = self._connection
+        while True:
+            kind, payload = self._frame(connection, waiting)
+            if kind == wire.LEASE:
+                lease = wire.decode_lease(payload)
+                if waiting.stalled:
+                    cause = lease.cause if lease.cause < len(wire.CAUSES) else 0
+                    self._stats.stall_s[wire.CAUSES[cause]] += waiting.seconds()
+                return self._take(connection, lease)
+            if kind == wire.SLAB:
+                info = wire.decode_slab(payload)
+                fd = connection.descriptor()
+                self._slabs[info.index] = Slab(fd, info.size, info.kind == wire.PACKED_RING)
+            elif kind == wire.SLAB_GONE:
+                self._slabs.pop(wire.decode_slab_gone(payload), None)
+            elif kind == wire.END:
+                self._ended = True
+                self._drop()
+                return None
+            elif kind == wire.ERROR:
+                self._fail(connection, wire.decode_error(payload))
+            else:
+                self._drop()
+                raise ProtocolError(f"the daemon sent a frame of type {kind}, which none expects")
+
+    def _frame(self, connection: Connection, waiting: _Waiting) -> tuple[int, bytes]:
+        while True:
+            try:
+                frame = connection.frame()
+            except ProtocolError:
+                self._drop()
+                raise
+            if frame is not None:
+                return frame
+            waiting.check()
+            connection.wait(_SLICE_S)
+
+    def _fail(self, connection: Connection, error: wire.ErrorFrame) -> None:
+        if error.fatal and error.code == SHUTTING_DOWN:
+            raise Lost(error.text)
+        if error.fatal:
+            self._drop()
+        else:
+            connection.send(wire.credit(1))
+            self._due = wire.Start(error.epoch, self._due.position, error.batch + 1)
+            self._skipped = True
+        raise error.exception()
+
+    def _take(self, connection: Connection, lease: wire.Lease) -> Batch:
+        """Map a lease's samples and hand it out; a private copy if too much is held already."""
+        due = self._due
+        # An error may have stood in place of an epoch's last batch: then the next epoch begins.
+        wrapped = self._skipped and (lease.epoch, lease.batch) == (due.epoch + 1, 0)
+        self._skipped = False
+        if (lease.epoch, lease.batch) != (due.epoch, due.batch) and not wrapped:
+            self._drop()
+            raise ProtocolError(
+                f"the daemon sent batch {lease.batch} of epoch {lease.epoch},"
+                f" but batch {due.batch} of epoch {due.epoch} is due"
+            )
+        last = bool(lease.flags & wire.LAST_OF_EPOCH)
+        position = due.position if lease.epoch == due.epoch else 0
+        self._due = (
+            wire.Start(lease.epoch + 1, 0, 0)
+            if last
+            else wire.Start(lease.epoch, position, lease.batch + 1)
+        )
+        held = connection.lent
+        connection.lend(lease.seq)
+        token = Token(connection.release, lease.seq)
+        try:
+            views = _views(self._slabs, lease, token)
+        except ProtocolError:
+            self._drop()
+            raise
+        del token
+        stats = self._stats
+        if held >= self._config.lookahead + 2 or (held + 1) * lease.size > self._hold_bytes:
+            views = [memoryview(bytes(view)) for view in views]
+            stats.private_copies += 1
+            self._say_copies(held)
+        stats.batches += 1
+        stats.samples += len(views)
+        stats.bytes += lease.size
+        connection.send(wire.credit(1))
+        return Batch(lease.epoch, lease.batch, last, lease.ids, views, self._cuts(lease))
+
+    def _cuts(self, lease: wire.Lease) -> Optional[list[tuple[tuple[str, int], ...]]]:
+        k = lease.fields
+        if k < 2:
+            return None
+        names = self.attached.fields
+        if len(names) != k:
+            self._drop()
+            raise ProtocolError(f"a lease has {k} fields and the dataset {len(names)}")
+        lengths = lease.field_lengths
+        cuts = [tuple(zip(names, lengths[i : i + k])) for i in range(0, len(lengths), k)]
+        if any(sum(n for _, n in cut) != size for cut, size in zip(cuts, lease.lengths)):
+            self._drop()
+            raise ProtocolError("the fields of a sample do not add up to its length")
+        return cuts
+
+    def _say_copies(self, held: int) -> None:
+        if not self._said_copies:
+            self._said_copies = True
+            warnings.warn(
+                f"{held} batches are held: further ones are private copies, so that the daemon"
+                " keeps room to read ahead; drop batches when they are used, or copy less with a"
+                " larger --staging",
+                stacklevel=5,
+            )
+
+    # -- leaving
+
+    def _drop(self) -> None:
+        """Part from the connection; leases in hand keep it and their maps."""
+        if self._connection is not None:
+            self._connection.leave()
+            self._connection = None
+        self._slabs = {}
+
+    def close(self) -> None:
+        """Want no more. Views in hand stay valid; what was sent ahead is given back at once."""
+        connection = self._connection
+        if connection is not None and self.ours and connection.lent:
+            connection.send(wire.frame(wire.DETACH))
+            _give_back(connection, time.monotonic() + _DRAIN_S)
+        self._drop()
+
+    def __del__(self) -> None:
+        # Without leases in hand closing is a close(2); it never waits here.
+        if getattr(self, "_connection", None) is not None and not sys.is_finalizing():
+            self.close()
+
+
+class _Waiting:
+    """How long one wait has lasted; says so once after ten seconds."""
+
+    def __init__(self, what: str, timeout_s: float) -> None:
+        self._what = what
+        self._timeout_s = timeout_s
+        self._began = time.monotonic()
+        self._said = False
+        self.stalled = False
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def check(self) -> None:
+        self.stalled = True
+        waited = self.seconds()
+        if self._timeout_s and waited > self._timeout_s:
+            raise WaitTimeout(f"{self._what} did not come within {self._timeout_s:g} s")
+        if waited > _SAY_AFTER_S and not self._said:
+            self._said = True
+            warnings.warn(
+                f"waiting for {self._what} for {waited:.0f} s; `belady status` shows what the"
+                " daemon does",
+                stacklevel=6,
+            )
+
+
+def _views(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> list[memoryview]:
+    """A view of each sample, after checking that it lies in a slab that is mapped."""
+    bits, mask = wire.OFFSET_BITS, wire.OFFSET_MASK
+    lent: dict[int, memoryview] = {}
+    views: list[memoryview] = []
+    for place, length in zip(lease.places, lease.lengths):
+        index = place >> bits
+        whole = lent.get(index)
+        if whole is None:
+            slab = slabs.get(index)
+            if slab is None:
+                raise ProtocolError(f"a lease names slab {index}, which was not announced")
+            whole = lent[index] = slab.lend(token)
+        offset = place & mask
+        view = whole[offset : offset + length]
+        # A slice stops at the buffer's end, so its length tells whether the sample fits.
+        if len(view) != length:
+            raise ProtocolError(f"a sample crosses the end of slab {index}")
+        views.append(view)
+    return views
+
+
+def _connect(path: str, timeout_s: float) -> Connection:
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+        raise BadRequest(
+            f"socket path {path} has over {SOCKET_PATH_MAX} bytes: name a shorter one with"
+            " $BELADY_SOCKET"
+        )
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+    except OSError as e:
+        sock.close()
+        if e.errno == errno.EACCES:
+            raise DaemonUnavailable(
+                f"the daemon on {path} belongs to another user: start your own with `belady serve`"
+            ) from e
+        raise DaemonUnavailable(
+            f"no daemon listens on {path}: start one with `belady serve` ({e})"
+        ) from e
+    except BaseException:
+        sock.close()
+        raise
+    return Connection(sock)
+
+
+def _greet(connection: Connection, timeout_s: float) -> wire.Welcome:
+    deadline = time.monotonic() + timeout_s
+    connection.send(wire.hello())
+    while True:
+        frame = connection.frame()
+        if frame is None:
+            if time.monotonic() > deadline:
+                raise DaemonUnavailable(f"the daemon did not answer within {timeout_s:g} s")
+            connection.wait(_SLICE_S)
+            continue
+        kind, payload = frame
+        if kind == wire.ERROR:
+            raise wire.decode_error(payload).exception()
+        if kind != wire.WELCOME:
+            raise ProtocolError(f"the daemon answered Hello with a frame of type {kind}")
+        return wire.decode_welcome(payload)
+
+
+def _give_back(connection: Connection, deadline: float) -> None:
+    """Release the leases that were sent but never handed out, until the daemon's side ends."""
+    try:
+        while time.monotonic() < deadline:
+            frame = connection.frame()
+            if frame is None:
+                connection.wait(_SLICE_S)
+            elif frame[0] == wire.LEASE:
+                connection.release(wire.decode_lease(frame[1]).seq)
+            elif frame[0] == wire.SLAB:
+                os.close(connection.descriptor())
+    except (BeladyError, Lost):
+        pass  # the stream's end is what was waited for; a broken one ends the leases itself

@@ -1,0 +1,58 @@
+"""The only part of the package that imports PyTorch; imported when it is needed.
+
+Draws from PyTorch's global generator are made here exactly as torch.utils.data makes them, so that
+a script's other random numbers are what they would be with the stock loader.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed
+import torch.utils.data
+from torch.utils.data import default_collate, default_convert
+
+__all__ = [
+    "default_collate",
+    "default_convert",
+    "distributed",
+    "draw_seed",
+    "permutation",
+    "pin",
+    "version",
+]
+
+
+def version() -> str:
+    """The version whose orders are wanted."""
+    return str(torch.__version__)
+
+
+def draw_seed(generator: Optional[Any] = None) -> int:
+    """An int64 from a generator, or the global one: base_seed, or RandomSampler's seed."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def distributed() -> Optional[tuple[int, int]]:
+    """Rank and world size, once torch.distributed is initialised."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return None
+
+
+def permutation(samples: int, generator: Any) -> Iterable[int]:
+    """RandomSampler with a generator of the user's."""
+    return torch.utils.data.RandomSampler(range(samples), generator=generator)
+
+
+def pin() -> Optional[Callable[[Any], Any]]:
+    """What moves a batch to pinned memory; as in PyTorch a warning and nothing without CUDA."""
+    if not torch.cuda.is_available():
+        warnings.warn("pin_memory=True has no effect: no accelerator is found", stacklevel=3)
+        return None
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    return pin_memory

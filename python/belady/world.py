@@ -1,0 +1,100 @@
+"""Which rank this process is, of how many, and how an epoch is dealt to them.
+
+Everything but `here` is pure. The counts follow docs/format/order.md, "Dealing, by stride".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple, Optional
+
+from belady.errors import BadRequest
+
+
+class World(NamedTuple):
+    """Data-parallel coordinates: equal ones read equal samples."""
+
+    rank: int
+    size: int
+
+
+# Variables of the launchers, most specific first. Slurm's are those of a job *step*: in a batch
+# script that was not started by srun SLURM_NTASKS is set too, and one process would read a part.
+_LAUNCHERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+
+
+def from_environment(env: Mapping[str, str]) -> World:
+    """What torchrun or srun says; a world of one otherwise.
+
+    >>> from_environment({"RANK": "3", "WORLD_SIZE": "8"})
+    World(rank=3, size=8)
+    """
+    for rank, size in _LAUNCHERS:
+        if env.get(rank) and env.get(size):
+            try:
+                return checked(int(env[rank]), int(env[size]))
+            except ValueError as e:
+                raise BadRequest(
+                    f"${rank} is {env[rank]!r} and ${size} is {env[size]!r}: give rank= and"
+                    " world_size= instead"
+                ) from e
+    return World(0, 1)
+
+
+def checked(rank: int, size: int) -> World:
+    if size < 1 or not 0 <= rank < size:
+        raise BadRequest(f"rank {rank} is outside of a world of {size}: ranks are 0 to {size - 1}")
+    return World(rank, size)
+
+
+def here(rank: Optional[int], size: Optional[int]) -> World:
+    """Arguments, then torch.distributed, then the launcher's environment."""
+    if rank is not None or size is not None:
+        if size is None:
+            raise BadRequest("rank= was given without world_size=")
+        return checked(rank or 0, size) if rank is not None or size == 1 else _missing_rank(size)
+    if "torch" in sys.modules:
+        from belady.torch import distributed
+
+        found = distributed()
+        if found is not None:
+            return checked(*found)
+    return from_environment(os.environ)
+
+
+def _missing_rank(size: int) -> World:
+    raise BadRequest(f"world_size={size} was given without rank=")
+
+
+class Dealing(NamedTuple):
+    """How an epoch of n entries is dealt: to how many ranks, in what batches, cut how."""
+
+    samples: int
+    world: int
+    batch: int
+    drop_last: bool
+    sampler_drop_last: bool
+
+    def of_rank(self, position: int) -> int:
+        """Entries each rank reads from a position on.
+
+        >>> Dealing(10, 3, 2, False, False).of_rank(0), Dealing(10, 3, 2, False, True).of_rank(0)
+        (4, 3)
+        """
+        left = max(0, self.samples - position)
+        return left // self.world if self.sampler_drop_last else -(-left // self.world)
+
+    def batches(self, position: int) -> int:
+        """Batches each rank reads from a position on."""
+        entries = self.of_rank(position)
+        return entries // self.batch if self.drop_last else -(-entries // self.batch)
+
+    def position(self, start: int, batches: int) -> int:
+        """c after so many batches from a start: the epoch's entries that the loops were given.
+
+        >>> Dealing(10, 3, 2, False, False).position(0, 1)
+        6
+        """
+        return min(self.samples, start + batches * self.batch * self.world)
