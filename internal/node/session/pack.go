@@ -24,8 +24,11 @@ type packs struct {
 	info  *arena.SlabInfo
 	mu    sync.Mutex
 	freed *sync.Cond
-	held  map[uint64]int64 // guarded by mu: offset by seq of what the client holds
-	ended bool             // guarded by mu
+	held  map[uint64]int64 // guarded by mu, as all below: offset by seq of what the client holds
+	ended bool
+
+	first, granted uint64 // credits: at the beginning, and ever
+	sent           uint64 // leases
 }
 
 // packable is a lease to be gathered into the ring.
@@ -35,7 +38,7 @@ type packable struct {
 	sizes   []uint32
 	places  []arena.Place
 	lengths []uint32 // of fields
-	stride  uint32
+	stride  uint32   // 0: it is to go scattered
 }
 
 // packedBatches is how many batches of the largest samples the ring has room for.
@@ -108,54 +111,93 @@ func (p *packs) stop() {
 	p.freed.Broadcast()
 }
 
-// take copies a lease's list for packing, or returns nil if it is to go scattered.
+// take copies a lease's list for the writer; nil where the session is not packed.
 func (p *packs) take(l *world.Lease) *packable {
 	if p.ring == nil {
 		return nil
 	}
-	longest := uint32(arena.Align)
-	for _, n := range l.Lengths {
-		if n >= arena.LongLength {
-			return nil
-		}
-		longest = max(longest, n)
+	b := &packable{head: headOf(l), ids: l.IDs, sizes: slices.Clone(l.Lengths),
+		places: slices.Clone(l.Places)}
+	longest := max(arena.Align, slices.Max(l.Lengths))
+	stride := (int64(longest) + arena.Align - 1) / arena.Align * arena.Align
+	if longest < arena.LongLength && stride*int64(len(l.IDs)) <= p.ring.Size()/2 {
+		b.stride = uint32(stride)
 	}
-	stride := (longest + arena.Align - 1) / arena.Align * arena.Align
-	if int64(stride)*int64(len(l.IDs)) > p.ring.Size()/2 {
-		return nil
-	}
-	return &packable{head: headOf(l), ids: l.IDs, sizes: slices.Clone(l.Lengths),
-		places: slices.Clone(l.Places), stride: stride}
+	return b
 }
 
-// reserve waits for room in the ring.
+// credited counts what the client lets come.
+func (p *packs) credited(n uint32) {
+	if p.ring == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.granted += uint64(n); p.first == 0 {
+		p.first = uint64(n)
+	}
+	p.freed.Signal()
+}
+
+// reserve waits for room in the ring. There may never be any: a client that holds all the ring and
+// waits for the next batch, having taken all that were sent, must get it some other way.
 func (p *packs) reserve(seq uint64, bytes int64) (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.ended {
+	for !p.ended && bytes > 0 {
 		if offset, ok := p.ring.Alloc(bytes); ok {
 			p.held[seq] = offset
 			return offset, true
+		}
+		if p.granted-p.first >= p.sent {
+			return 0, false
 		}
 		p.freed.Wait()
 	}
 	return 0, false
 }
 
+// counted counts a lease as sent.
+func (p *packs) counted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent++
+}
+
 // pack gathers a batch into the ring, gives its scattered bytes back to the pump, and sends it.
+// Without room in the ring it goes scattered.
 func (s *Session) pack(b *packable) error {
-	offset, ok := s.packs.reserve(b.head.Seq, int64(b.stride)*int64(len(b.ids)))
+	defer s.packs.counted()
+	b.head.Fields = uint16(s.fields)
+	bytes := int64(b.stride) * int64(len(b.ids))
+	offset, ok := s.packs.reserve(b.head.Seq, bytes)
 	if !ok {
-		return nil
+		return s.unpacked(b)
 	}
-	dst := s.packs.ring.Bytes(offset, int64(b.stride)*int64(len(b.ids)))
-	s.world.Gather(dst, int(b.stride), b.places)
+	s.world.Gather(s.packs.ring.Bytes(offset, bytes), int(b.stride), b.places)
 	s.cursor.Release(b.head.Seq)
 	b.head.Form, b.head.Stride = wire.FormPacked, b.stride
 	b.head.Base = wire.At(packedSlab, uint64(offset))
-	b.head.Fields = uint16(s.fields)
 	_, err := s.writer.Send(wire.AppendLease(nil, &b.head, b.ids, b.sizes, nil, b.lengths))
 	return err
+}
+
+// unpacked sends a batch of a packed session scattered.
+func (s *Session) unpacked(b *packable) error {
+	s.mu.Lock()
+	s.lent[b.head.Seq] = struct{}{}
+	s.mu.Unlock()
+	places := wirePlaces(nil, b.places)
+	_, err := s.writer.Send(wire.AppendLease(nil, &b.head, b.ids, b.sizes, places, b.lengths))
+	return err
+}
+
+// wirePlaces appends places as the wire has them.
+func wirePlaces(dst []wire.Place, places []arena.Place) []wire.Place {
+	for _, p := range places {
+		dst = append(dst, wire.At(p.Slab(), uint64(p.Offset())))
+	}
+	return dst
 }
 
 // unpack ends a packed lease; false means that seq is none.

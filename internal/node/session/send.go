@@ -63,10 +63,7 @@ func (s *Session) Leased(l *world.Lease) {
 func (s *Session) appendScattered(dst []byte, l *world.Lease) []byte {
 	head := headOf(l)
 	head.Fields = uint16(s.fields)
-	s.places = s.places[:0]
-	for _, p := range l.Places {
-		s.places = append(s.places, wire.At(p.Slab(), uint64(p.Offset())))
-	}
+	s.places = wirePlaces(s.places[:0], l.Places)
 	return wire.AppendLease(dst, &head, l.IDs, l.Lengths, s.places, s.fieldLengths(l))
 }
 

@@ -323,6 +323,7 @@ func (s *Session) credit(n uint32) error {
 		return &wire.Error{Code: wire.CodeProtocol, Fatal: true, Text: fmt.Sprintf(
 			"%d credits are unspent: at most %d may be", owed, wire.MaxCredit)}
 	}
+	s.packs.credited(n)
 	s.cursor.Credit(n)
 	return nil
 }
