@@ -261,14 +261,17 @@ func (f *simFlags) runReplay(env *environment) error {
 	if err != nil && !errors.As(err, &differs) {
 		return fmt.Errorf("replay %s: %w", f.replay, err)
 	}
+	if done.Steps == 0 && differs == nil {
+		return fmt.Errorf("replay %s: it holds no whole step; %d bytes were cut off", f.replay,
+			done.Tail)
+	}
 	report := replayReport{Dataset: name, Steps: done.Steps, Moves: done.Moves,
 		TailBytes: done.Tail, Identical: differs == nil}
 	if differs != nil {
 		report.Difference = differs.Error()
 	}
 	if f.json {
-		err = errors.Join(printJSON(env.Out, report), err)
-		return err
+		return errors.Join(printJSON(env.Out, report), err)
 	}
 	if differs != nil {
 		return fmt.Errorf("replay %s: %w", f.replay, differs)

@@ -93,7 +93,7 @@ func (p *Pump) advance(c *cursor) bool {
 		p.need(c)
 	}
 	*c.at(c.admit) = batch{first: lo, count: int32(hi - lo), epoch: int32(w.Epoch),
-		index: int32(w.Batch + index), runs: nobody, last: nobody, price: c.price,
+		index: int32(w.Batch + index), runs: nobody, last: nobody, price: c.price, promised: c.price,
 		ends: w.LastOfEpoch && index == len(w.Ends)-1}
 	c.admit++
 	c.used += c.price
@@ -181,7 +181,8 @@ func (p *Pump) issue(c *cursor) bool {
 func (p *Pump) issuedAll(c *cursor, b *batch) {
 	b.issued = true
 	c.opened = false
-	p.promised -= b.price
+	p.promised -= b.promised
+	b.promised = 0
 }
 
 // issueRun makes one run from the frontier on. It fails only where the first position must wait:
@@ -216,7 +217,9 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			bytes += int64(size)
 			in := p.plan.InSet(id)
 			p.fetchOne(r, rec, n, handle, size, in)
-			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
+			spent := min(p.settleIn(rec, size, p.plan.Rule.Fixed && in), b.promised)
+			b.promised -= spent
+			p.promised -= spent
 		} else {
 			if state == fetching && !p.inherit(handle, rec.handle()) {
 				break
@@ -260,13 +263,15 @@ func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, inSet b
 }
 
 // settleIn charges a sample that is being fetched: to the tier if it is a member of the fixed set,
-// otherwise to staging.
-func (p *Pump) settleIn(rec *record, size uint32, member bool) {
+// otherwise to staging. It returns what staging was charged.
+func (p *Pump) settleIn(rec *record, size uint32, member bool) int64 {
 	if member {
 		p.join(rec, p.plan.Slot(size))
-		return
+		return 0
 	}
-	p.staging += p.stagingCost(size)
+	cost := p.stagingCost(size)
+	p.staging += cost
+	return cost
 }
 
 func (p *Pump) join(rec *record, cost int64) {
@@ -335,13 +340,20 @@ func (p *Pump) makeRoom(v policy.Value, cost int64) bool {
 	v = p.queue.round(v)
 	for p.kept+cost > p.plan.Keep {
 		id, w, ok := p.queue.least(p.clock())
-		if !ok || !w.Less(v) {
+		if !ok || !w.Less(v) || !p.mayLeave(id, cost) {
 			return false
 		}
 		p.queue.take(id)
 		p.evict(id)
 	}
 	return true
+}
+
+// mayLeave reports whether staging could take a member over, since one that is pinned stays in
+// memory until its last release. Whoever joins in its place leaves staging, where it takes cost.
+func (p *Pump) mayLeave(id sample.ID, cost int64) bool {
+	return !p.recs[id].pinned() ||
+		p.staging+p.promised-cost+p.stagingCost(p.plan.Size(id)) <= p.plan.Staging
 }
 
 // inherit makes the run wait for another one that is fetching a sample both want.

@@ -63,6 +63,7 @@ type batch struct {
 	pending      int32  // runs not ready
 	runs, last   uint32 // handles of its first and last run, linked by run.next
 	price        int64  // staging it was admitted for
+	promised     int64  // of that, what its runs have not been charged yet
 	issued       bool   // all its runs exist
 	released     bool
 	failed       bool
@@ -148,7 +149,12 @@ func (c *cursor) upcoming() (w *window, index int, lo, hi int64, ok bool) {
 	if len(c.windows) == 0 {
 		return nil, 0, 0, 0, false
 	}
-	w = c.windowAt(c.pos)
+	// By batch, not by position: an empty batch at a window's end has the next one's position.
+	at := len(c.windows) - 1
+	for at > 0 && c.admit < c.windows[at].first {
+		at--
+	}
+	w = &c.windows[at]
 	index = int(c.admit - w.first)
 	if index >= len(w.Ends) {
 		return nil, 0, 0, 0, false

@@ -7,7 +7,7 @@ func (p *Pump) stagedRun(e *Event) {
 		return
 	}
 	r := &p.runs[h]
-	if !r.live || !r.asked || r.first != e.Run.First || r.cursor != e.Run.Cursor {
+	if !r.live || !r.asked || p.name(h) != e.Run {
 		return
 	}
 	r.asked = false

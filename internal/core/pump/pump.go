@@ -220,7 +220,7 @@ func (p *Pump) touch(ids []sample.ID) {
 	p.touched = all
 }
 
-// stagingCosts adds up what samples take of staging: a loop of its own, again so that loads overlap.
+// stagingCosts adds up what samples take of staging, in a loop of its own: again loads overlap.
 func (p *Pump) stagingCosts(ids []sample.ID) int64 {
 	var sum int64
 	for _, id := range ids {
