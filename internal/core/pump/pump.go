@@ -22,11 +22,16 @@ const stepWork = 4096
 // Stats counts what a pump did. As the frontier passes a sample it is a hit if the tier keeps it,
 // shared if it is in staging for another position, and a miss otherwise.
 type Stats struct {
-	Hits, Shared, Misses    int64
-	FetchedBytes            int64
-	Kept, Evicted, Dropped  int64
-	StagingBytes, KeptBytes int64
-	Failed                  int64
+	Hits         int64 `json:"hits"`
+	Shared       int64 `json:"shared"`
+	Misses       int64 `json:"misses"`
+	FetchedBytes int64 `json:"fetched_bytes"`
+	Kept         int64 `json:"kept"`
+	Evicted      int64 `json:"evicted"`
+	Dropped      int64 `json:"dropped"`
+	Failed       int64 `json:"failed"`
+	StagingBytes int64 `json:"staging_bytes"`
+	KeptBytes    int64 `json:"kept_bytes"`
 }
 
 // Pump is the state machine. It is not safe for concurrent use.
@@ -99,7 +104,7 @@ func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	p.reclaimSome()
 	p.sweepSome()
 	p.previewSome()
-	p.admitSome(now)
+	p.admitSome()
 	for i := range p.cursors {
 		if c := &p.cursors[i]; c.live {
 			p.deliver(now, c)

@@ -66,13 +66,13 @@ func (a *Arena) Gather(dst []byte, stride int, places []Place) {
 
 // Usage is where an arena's bytes are.
 type Usage struct {
-	Total       int64 // of all slabs, draining ones included
-	Slots       int64 // of samples in slots, large ones included
-	Runs        int64 // of samples in runs
-	Waste       int64 // in spans that are in use, but in no sample
-	SpansFree   int   // that can be taken
-	Copies      int64 // samples copied, ever
-	CopiedBytes int64
+	Total       int64 `json:"total_bytes"` // of all slabs, draining ones included
+	Slots       int64 `json:"slots_bytes"` // of samples in slots, large ones included
+	Runs        int64 `json:"runs_bytes"`  // of samples in runs
+	Waste       int64 `json:"waste_bytes"` // in spans that are in use, but in no sample
+	SpansFree   int   `json:"spans_free"`  // that can be taken
+	Copies      int64 `json:"copies"`      // samples copied, ever
+	CopiedBytes int64 `json:"copied_bytes"`
 
 	spansUsed int
 }
