@@ -25,7 +25,7 @@ type run struct {
 
 // admitSome lets frontiers advance, a batch at a time, earliest deadline first: the cursor with
 // the least time of work ahead of it goes next.
-func (p *Pump) admitSome(now Instant) {
+func (p *Pump) admitSome() {
 	for p.budget > 0 {
 		var best *cursor
 		var least Instant
@@ -43,10 +43,6 @@ func (p *Pump) admitSome(now Instant) {
 			break
 		}
 		if !p.advance(best) {
-			// Remember why for the consumer's sake, and look at the others.
-			if best.credits > 0 && best.lease == best.admit {
-				best.wait(now, best.blocked)
-			}
 			best.blocked |= stuck
 		}
 	}

@@ -171,6 +171,9 @@ func (p *Pump) deliver(now Instant, c *cursor) {
 		}
 		c.leasedAt = now
 	}
+	if c.credits > 0 && c.lease == c.admit && !c.closing {
+		c.wait(now, c.blocked) // nothing is on the way: what keeps the frontier keeps the consumer
+	}
 	if c.ended() && c.lease == c.admit && !c.finished && !c.closing {
 		c.finished = true
 		p.moves = append(p.moves, Move{Kind: Finish, Cursor: c.index})
