@@ -56,9 +56,14 @@ type Pump struct {
 	budget    int // positions this Step may still handle
 	more      bool
 	steps     uint64
-	touched   uint32 // gives the loads of touch a purpose
-	chosen    [MaxRun]sample.ID
-	moves     []Move
+	scratch
+	moves []Move
+}
+
+// scratch is what the loops over a run leave behind for each other.
+type scratch struct {
+	touched uint32            // gives the loads of touch a purpose
+	chosen  [MaxRun]sample.ID // the samples of a run that a loop picked
 }
 
 // reclaim is a released batch whose samples are being let go.

@@ -1,0 +1,32 @@
+package pump_test
+
+import (
+	"testing"
+
+	"belady/internal/core/plan"
+	"belady/internal/core/policy"
+)
+
+// Law: in steady state Step allocates nothing, under any policy.
+func TestStepAllocatesNothing(t *testing.T) {
+	s := make(sizes, 20_000)
+	total := int64(0)
+	for i := range s {
+		s[i] = uint32(1000 + i*7919%4000)
+		total += int64(s[i])
+	}
+	for _, rule := range policy.Names() {
+		p, err := plan.Make(plan.Input{Sizes: s, Policy: rule, Keep: total / 2, Staging: 8 << 20,
+			Cost: slot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLoop(t, p, 64)
+		for l.epochs < 3 {
+			l.step()
+		}
+		if allocs := testing.AllocsPerRun(500, func() { l.step() }); allocs != 0 {
+			t.Errorf("%s: %v allocations a step", rule, allocs)
+		}
+	}
+}
