@@ -39,6 +39,7 @@ type node struct {
 	dir, socket string
 	client      *client.Client
 	stop        func() error // ends the daemon and waits for it; safe to call twice
+	restart     func()
 
 	mu        sync.Mutex
 	events    []event.Event
@@ -71,7 +72,8 @@ func start(t *testing.T, ram int64, change func(*daemon.Config)) *node {
 	if change != nil {
 		change(&cfg)
 	}
-	n.run(cfg)
+	n.restart = func() { n.run(cfg) }
+	n.restart()
 	return n
 }
 
@@ -303,6 +305,7 @@ func (r *reading) loop(ctx context.Context, s *client.Session) (a account, err e
 			known = at.Epoch
 		}
 		if err := r.compare(b, due, at.Batch); err != nil {
+			b.Release()
 			return a, fmt.Errorf("epoch %d, batch %d: %w", at.Epoch, at.Batch, err)
 		}
 		a.batches++
@@ -404,9 +407,14 @@ func (n *node) of(name string) world.Status {
 // eventually waits for a condition that must come true by itself.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	within(t, 5*time.Second, what, ok)
+}
+
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 5 s: %s", what)
+			t.Fatalf("not within %v: %s", limit, what)
 		}
 	}
 }
