@@ -352,10 +352,10 @@ func (p *Pump) mayLeave(id sample.ID, cost int64) bool {
 		p.staging+p.promised-cost+p.stagingCost(p.plan.Size(id)) <= p.plan.Staging
 }
 
-// inherit makes the run wait for another one that is fetching a sample both want.
+// inherit makes the run wait for the fetch of another one that brings a sample both want.
 func (p *Pump) inherit(heir, from uint32) bool {
 	o := &p.runs[from]
-	if heir == from || o.ready {
+	if heir == from || !o.asked {
 		return true
 	}
 	for _, h := range o.heirs[:o.nheirs] {

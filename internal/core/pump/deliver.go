@@ -18,7 +18,14 @@ func (p *Pump) stagedRun(e *Event) {
 	if !failed.Empty() {
 		p.fail(r, &failed)
 	}
+	// Heirs wait for the fetch, not for all that its own run waits for: so no two runs can wait
+	// for each other.
+	heirs, n := r.heirs, r.nheirs
+	r.nheirs = 0
 	p.settle(h)
+	for _, heir := range heirs[:n] {
+		p.settle(heir)
+	}
 }
 
 // fail takes back what a run could not fetch.
@@ -49,8 +56,7 @@ func (p *Pump) fail(r *run, failed *Mask) {
 	}
 }
 
-// settle takes one thing a run waited for off its list; with the last it is ready, and so may be
-// those that waited for it.
+// settle takes one thing a run waited for off its list; with the last it is ready.
 func (p *Pump) settle(h uint32) {
 	r := &p.runs[h]
 	if r.waits--; r.waits > 0 {
@@ -66,11 +72,6 @@ func (p *Pump) settle(h uint32) {
 	if c.closing && b.pending == 0 && !b.released {
 		b.released = true
 		p.reclaims = append(p.reclaims, reclaim{r.cursor, r.seq})
-	}
-	heirs, n := r.heirs, r.nheirs
-	r.nheirs = 0
-	for _, heir := range heirs[:n] {
-		p.settle(heir)
 	}
 }
 
@@ -90,9 +91,9 @@ func (p *Pump) retry(r *run, h uint32) bool {
 			p.fetchOne(r, rec, i, h, size, in)
 			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
-			// Somebody else fetches it again by now; if that run waits for this one, or can take
-			// no more heirs, the batch fails rather than hangs.
-			b.failed = p.awaits(from, h, heirDepth) || !p.inherit(h, from)
+			// Somebody else fetches it again by now; if that one can take no more heirs, the batch
+			// fails rather than hangs.
+			b.failed = !p.inherit(h, from)
 		}
 	}
 	again := r.fetch
@@ -111,23 +112,6 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(h), Mask: again,
 		Slots: slots})
 	return true
-}
-
-// heirDepth bounds the search for a circle of runs that wait for each other.
-const heirDepth = 8
-
-// awaits reports whether a run waits for another one, or may: the search is not endless.
-func (p *Pump) awaits(run, other uint32, depth int) bool {
-	o := &p.runs[other]
-	if o.ready {
-		return false
-	}
-	for _, h := range o.heirs[:o.nheirs] {
-		if h == run || depth == 0 || p.awaits(run, h, depth-1) {
-			return true
-		}
-	}
-	return false
 }
 
 // wait notes that the consumer waits, from now on, for cause.
