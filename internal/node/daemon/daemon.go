@@ -39,8 +39,12 @@ type Config struct {
 	// Concurrency is the most requests at once to one origin.
 	Concurrency int
 	Retry       origin.RetryConfig
-	OpenOrigin  catalog.OpenOrigin
-	Listen      event.Listener
+	// Patience is how long a stopping daemon waits for clients to close before it hangs up, and
+	// how long a client waits for the last readers of another policy or of an older scan to leave.
+	// Zero: 2 s. Clients hung up on lose nothing: what they were lent is theirs while they map it.
+	Patience   time.Duration
+	OpenOrigin catalog.OpenOrigin
+	Listen     event.Listener
 	// Trace is a folder for a trace of every dataset's pump; empty records none.
 	Trace string
 }
@@ -73,6 +77,9 @@ func New(cfg Config) (*Daemon, error) {
 	lock, err := takeLock(filepath.Join(cfg.Dir, "daemon.lock"))
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
 	}
 	return &Daemon{Config: cfg, catalog: catalog.New(cfg.Dir, cfg.OpenOrigin),
 		pool: arena.NewPool(cfg.RAM), lock: lock, began: time.Now(),
@@ -131,14 +138,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	_ = control.server.Close()
 	<-served
 	_ = os.Remove(d.Socket)
-	defer time.AfterFunc(goodbyeTime, hangUp).Stop()
+	defer time.AfterFunc(d.Patience, hangUp).Stop()
 	sessions.Wait()
 	return d.closeWorlds()
 }
 
-// goodbyeTime is how long a stopping daemon waits for clients to close before it hangs up. Those
-// lose nothing: the memory they were lent is theirs as long as they map it.
-const goodbyeTime = 2 * time.Second
+const defaultPatience = 2 * time.Second
 
 // listen opens the socket for this user alone. A socket that is there already was left by a dead
 // daemon: the lock says so.

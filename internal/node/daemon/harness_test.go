@@ -68,7 +68,7 @@ func start(t *testing.T, ram int64, change func(*daemon.Config)) *node {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "s")}
 	cfg := daemon.Config{Dir: dir, Socket: n.socket, Version: "test", RAM: ram, Concurrency: 32,
-		Retry: fastRetry(), OpenOrigin: n.openOrigin, Listen: n.listen}
+		Retry: fastRetry(), Patience: 500 * time.Millisecond, OpenOrigin: n.openOrigin, Listen: n.listen}
 	if change != nil {
 		change(&cfg)
 	}

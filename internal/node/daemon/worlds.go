@@ -32,10 +32,6 @@ type place struct {
 	usedAt  time.Time
 }
 
-// switchTime is how long a client waits for the readers of what a dataset was, or of another
-// policy, to leave: those of a job that has just ended are about to.
-const switchTime = 2 * time.Second
-
 // open finds or makes the world of a client's datasets, and counts it as in use.
 func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func(), error) {
 	rule := job.PolicyName(a.Policy, &a.Order)
@@ -47,7 +43,7 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 		return nil, nil, err
 	}
 	key := keyOf(a)
-	deadline := time.Now().Add(switchTime)
+	deadline := time.Now().Add(d.Patience)
 	for {
 		p, made := d.enter(key, set.ID(), files)
 		if made {
