@@ -158,6 +158,11 @@ func (f *Feed) Window(k int) (*Window, error) {
 		_, hi := e.Bounds(i)
 		w.Ends[i] = uint32(hi)
 	}
+	if r.Order.Repeats() {
+		if err := w.CheckRepeats(); err != nil {
+			return nil, err
+		}
+	}
 	if f.ahead {
 		if w.Next, err = f.nextUses(e.IDs, number); err != nil {
 			return nil, err
@@ -167,6 +172,28 @@ func (f *Feed) Window(k int) (*Window, error) {
 		return w.from(r.Start.Batch)
 	}
 	return w, nil
+}
+
+// MaxRepeats is how often one batch may use one sample: a pump counts uses in flight in few bits,
+// and a batch that needs more could never be handed out.
+const MaxRepeats = 2000
+
+// CheckRepeats refuses a batch that uses one sample too often.
+func (w *Window) CheckRepeats() error {
+	lo := uint32(0)
+	for i, hi := range w.Ends {
+		if hi-lo > MaxRepeats {
+			uses := map[sample.ID]int{}
+			for _, id := range w.IDs[lo:hi] {
+				if uses[id]++; uses[id] > MaxRepeats {
+					return fmt.Errorf("batch %d of epoch %d uses sample %d more than %d times: "+
+						"use smaller batches", w.Batch+i, w.Epoch, id, MaxRepeats)
+				}
+			}
+		}
+		lo = hi
+	}
+	return nil
 }
 
 // from cuts the batches before the first wanted.

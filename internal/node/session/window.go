@@ -87,6 +87,9 @@ func (s *Session) window(p []byte, a *wire.Attach) error {
 	if err := check.Validate(s.world.Set.Len()); err != nil {
 		return fmt.Errorf("window of epoch %d: %w", win.Epoch, err)
 	}
+	if err := win.CheckRepeats(); err != nil {
+		return err
+	}
 	if err := s.fits(win); err != nil {
 		return err
 	}
