@@ -45,6 +45,7 @@ func TestProcesses(t *testing.T) {
 		"socket paths":        testSocketPaths,
 		"no descriptors left": testNoDescriptorsLeft,
 		"stuck log":           testStuckLog,
+		"other user":          testOtherUser,
 		"memory":              testMemory,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, bin) })
@@ -500,6 +501,39 @@ func testStuckLog(t *testing.T, bin string) {
 	}
 	if code := p.ends(10 * time.Second); code != 0 {
 		t.Errorf("it ended with %d", code)
+	}
+}
+
+// testOtherUser: only the daemon's own user gets an answer, whatever the socket's mode says. The
+// second lock can be tried by root alone, who can be somebody else.
+func testOtherUser(t *testing.T, bin string) {
+	h := newHost(t, bin, 10)
+	p := h.serve()
+	info, err := os.Stat(h.socket)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("the socket has mode %v, %v", info.Mode(), err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	text, err := os.ReadFile(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.bin = filepath.Join(h.dir, "belady") // where others may run it
+	if err := errors.Join(os.WriteFile(h.bin, text, 0o755), os.Chmod(h.dir, 0o755),
+		os.Chmod(h.socket, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command("status")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	other := h.run(cmd)
+	if code := other.ends(10 * time.Second); code != 1 ||
+		!strings.Contains(other.log.String(), "another user") {
+		t.Errorf("another user ended with %d: %s", code, other.log)
+	}
+	if _, err := h.read(0, 1, nil); err != nil {
+		t.Errorf("%v: %s", err, p.log)
 	}
 }
 

@@ -203,30 +203,36 @@ func (d *Daemon) accept(
 // connected finds out who called and what they speak.
 func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *control) {
 	pid, err := sameUser(conn)
-	if err == nil {
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		var speaks bool
-		var plain net.Conn
-		if speaks, plain, err = wire.Sniff(conn); err == nil {
-			_ = conn.SetReadDeadline(time.Time{})
-			if !speaks {
-				control.give(plain)
-				return
-			}
-			d.mu.Lock()
-			d.sessions++
-			d.next++
-			id := strconv.Itoa(d.next)
-			d.mu.Unlock()
-			session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
-				Open: d.open, Spare: d.spare, Listen: d.Listen})
-			d.mu.Lock()
-			d.sessions--
-			d.mu.Unlock()
-			return
-		}
+	if err != nil {
+		d.tell(event.Trouble{What: "refuse a connection", Err: err})
+		// Its buffer is empty: this cannot block.
+		_, _ = conn.Write(wire.AppendError(nil, &wire.Error{Code: wire.CodeDenied, Fatal: true,
+			Text: fmt.Sprintf("the daemon belongs to another user (%v): start your own with "+
+				"`belady serve`", err)}))
+		_ = conn.Close()
+		return
 	}
-	_ = conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	speaks, plain, err := wire.Sniff(conn)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	if !speaks {
+		control.give(plain)
+		return
+	}
+	d.mu.Lock()
+	d.sessions++
+	d.next++
+	id := strconv.Itoa(d.next)
+	d.mu.Unlock()
+	session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
+		Open: d.open, Spare: d.spare, Listen: d.Listen})
+	d.mu.Lock()
+	d.sessions--
+	d.mu.Unlock()
 }
 
 // sameUser refuses other users: the socket's mode does already, this is the second lock.
