@@ -42,13 +42,15 @@ func (s *suite) cells() []cell {
 	}
 	var all []cell
 	add := func(size, rate int64, latency time.Duration, kept, ratio float64) {
-		c := cell{size: size, spread: 0.2, rate: rate, latency: latency, kept: kept, ratio: ratio,
-			batch: 64, staging: 128 << 20, seconds: seconds}
-		if size == small {
+		c := cell{size: size, rate: rate, latency: latency, kept: kept, ratio: ratio, batch: 64,
+			staging: 64 << 20, seconds: seconds}
+		switch {
+		case size == small:
 			c.batch, c.staging = 256, 16<<20
-		}
-		if kept == 0 {
-			c.batch, c.staging = c.batch/2, 64<<20
+		case latency > 50*ms: // 20 MB are in flight beside four batches of 7 MB that wait
+			c.staging = 128 << 20
+		case kept == 0:
+			c.batch = 32
 		}
 		all = append(all, c.named(""))
 	}

@@ -92,10 +92,56 @@ func cpuOf(pid int) (time.Duration, error) {
 }
 
 // ownCPU is what this process has used so far.
-func ownCPU() (time.Duration, error) {
+func ownCPU() (time.Duration, error) { return usage(syscall.RUSAGE_SELF) }
+
+func usage(who int) (time.Duration, error) {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	if err := syscall.Getrusage(who, &u); err != nil {
 		return 0, err
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// noisy is how many cores others may use before figures are doubtful.
+const noisy = 0.1
+
+// load is what the machine and what we have used so far.
+type load struct {
+	at         time.Time
+	busy, ours time.Duration
+}
+
+func loadNow() (l load, err error) {
+	l.at = time.Now()
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		used, err := usage(who)
+		if err != nil {
+			return l, err
+		}
+		l.ours += used
+	}
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return l, err
+	}
+	// cpu user nice system idle iowait irq softirq steal
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		if i == 0 || i == 4 || i == 5 || i > 8 {
+			continue
+		}
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return l, fmt.Errorf("/proc/stat: %w", err)
+		}
+		l.busy += time.Duration(ticks) * time.Second / ticksPerSecond
+	}
+	return l, nil
+}
+
+// others is the cores that were used by what we did not start. All we started must have ended.
+func (l load) others() (float64, error) {
+	now, err := loadNow()
+	used := (now.busy - l.busy) - (now.ours - l.ours)
+	return max(0, used.Seconds()/now.at.Sub(l.at).Seconds()), err
 }

@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	for i, b := range chosen {
 		fmt.Fprintf(out, "\n## %s: %s (%d of %d, %s so far)\n\n", b.name, b.what, i+1, len(chosen),
 			time.Since(begun).Round(time.Second))
-		t, err := b.run(s)
+		t, err := s.one(b)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
@@ -109,6 +109,28 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("%w: %s", errMissed, strings.Join(missed, ", "))
 	}
 	return nil
+}
+
+// one runs a benchmark and says how quiet the machine was.
+func (s *suite) one(b bench) (*table, error) {
+	before, err := loadNow()
+	if err != nil {
+		return nil, err
+	}
+	t, err := b.run(s)
+	if err != nil {
+		return nil, err
+	}
+	others, err := before.others()
+	if err != nil {
+		return nil, err
+	}
+	doubt := ""
+	if others > noisy {
+		doubt = ": doubtful, run it again on a quiet machine"
+	}
+	t.note("Others used %.2f cores meanwhile%s.", others, doubt)
+	return t, nil
 }
 
 // choose finds benchmarks by name; none, or all, is every one.

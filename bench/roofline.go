@@ -26,8 +26,8 @@ type outcome struct {
 	first, firstRoof    float64 // seconds
 	origin, allowed     float64 // bytes an epoch, from the second on
 	reads, most         int64   // requests in all, and at once
-	busy                float64 // cores the daemon used
-	stall               map[string]time.Duration
+	busy, others        float64 // cores that the daemon and that strangers used
+	stall, firstStall   map[string]time.Duration
 	retried             int64 // requests beyond one a sample fetched
 	compute, originTime float64
 }
@@ -44,9 +44,16 @@ func (s *suite) roofline() (*table, error) {
 	}
 	begun := time.Now()
 	for i, c := range cells {
+		before, err := loadNow()
+		if err != nil {
+			return nil, err
+		}
 		o, err := s.measure(c)
 		if err != nil {
 			return nil, fmt.Errorf("cell %s: %w", c.name, err)
+		}
+		if o.others, err = before.others(); err != nil {
+			return nil, err
 		}
 		s.report(t, o)
 		s.say("%2d of %d, %4.0f s: %-44s %.3f, first %.3f, bytes %.3f, daemon %.2f cores", i+1,
@@ -89,18 +96,27 @@ func (s *suite) report(t *table, o *outcome) {
 	if ok {
 		return
 	}
-	var causes []string
-	for cause, d := range o.stall {
-		if d > 10*time.Millisecond {
-			causes = append(causes, fmt.Sprintf("%s %.2f s", cause, d.Seconds()))
-		}
-	}
-	sort.Strings(causes)
-	text := fmt.Sprintf("%s: waited in epochs 2 to %d for: %s; compute %.2f s, origin %.2f s an "+
-		"epoch; %d requests, %d more than samples fetched, %d at once", o.name, epochsRead,
-		strings.Join(causes, ", "), o.compute, o.originTime, o.reads, o.retried, o.most)
+	text := fmt.Sprintf("%s: waited in epochs 2 to %d for %s, in the first for %s; compute %.2f s, "+
+		"origin %.2f s an epoch; %d requests, %d more than samples fetched, %d at once; others used "+
+		"%.2f cores", o.name, epochsRead, causes(o.stall), causes(o.firstStall), o.compute,
+		o.originTime, o.reads, o.retried, o.most, o.others)
 	t.note("%s", text)
 	s.say("%s", text)
+}
+
+// causes lists what was waited for, the shortest waits left out.
+func causes(stall map[string]time.Duration) string {
+	var all []string
+	for cause, d := range stall {
+		if d > 10*time.Millisecond {
+			all = append(all, fmt.Sprintf("%s %.2f s", cause, d.Seconds()))
+		}
+	}
+	if len(all) == 0 {
+		return "nothing"
+	}
+	sort.Strings(all)
+	return strings.Join(all, ", ")
 }
 
 // measure runs one cell.
@@ -146,7 +162,7 @@ func (s *suite) measure(c cell) (o *outcome, err error) {
 // judge compares what was seen with the roofline.
 func (c cell) judge(samples int, bytes int64, epochs []epoch, after []counts,
 	cpu time.Duration) *outcome {
-	o := &outcome{cell: c, stall: map[string]time.Duration{}}
+	o := &outcome{cell: c, stall: map[string]time.Duration{}, firstStall: epochs[0].stall}
 	last := len(epochs) - 1
 	for i := range epochs[1:] {
 		e := &epochs[i+1]

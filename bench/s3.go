@@ -35,7 +35,7 @@ func (s *suite) s3() (t *table, err error) {
 	defer func() { err = errors.Join(err, g.stop()) }()
 	objects, sweepTime := 40_000, 3*time.Second
 	if s.quick {
-		objects, sweepTime = 4000, time.Second
+		objects, sweepTime = 10_000, time.Second
 	}
 	s.say("writing %d objects of 110 KB", objects)
 	if err := g.fill(s.ctx, objects); err != nil {
@@ -64,45 +64,90 @@ func (s *suite) s3() (t *table, err error) {
 	if _, err := s.add(dir, "data", url, env...); err != nil {
 		return nil, err
 	}
-	var ours, theirs float64
-	for i, side := range "ABBA" {
-		var rate float64
-		if side == 'A' {
-			rate, err = g.get(s.ctx, workers, objects, time.Hour)
-			theirs += rate / 2
-		} else {
-			rate, err = s.firstEpoch(dir, objects, env)
-			ours += rate / 2
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.say("%d of 4: %s %.0f MB/s", i+1,
-			map[rune]string{'A': "minio-go", 'B': "Belady"}[side], rate/1e6)
+	ours, theirs, err := s.alternate(g, dir, workers, objects, env)
+	if err != nil {
+		return nil, err
 	}
-	t.bar("Belady's first epoch", fmt.Sprintf("%.0f MB/s", ours/1e6),
-		fmt.Sprintf("minio-go, %d at once: %.0f MB/s", workers, theirs/1e6), ours/theirs, 0.9, true)
+	t.bar("Belady's first epoch", fmt.Sprintf("%.0f MB/s", ours.rate/1e6),
+		fmt.Sprintf("minio-go, %d at once: %.0f MB/s", workers, theirs.rate/1e6),
+		ours.rate/theirs.rate, 0.9, true)
+	t.info("CPU an object, Belady", ours.cpu())
+	t.info("CPU an object, minio-go", theirs.cpu())
 	t.note("%d objects of 110 KB on versitygw with --keep-alive, all of them in the page cache. "+
 		"minio-go (a third-party client) reads each object once, in random order, and discards it; "+
-		"Belady starts anew each time, keeps little, and its rank takes every batch. Four runs "+
-		"alternate: theirs, ours, ours, theirs.", objects)
+		"Belady starts anew each time, keeps little, and its rank takes every batch. Eight runs "+
+		"alternate: theirs, ours, ours, theirs, and again.", objects)
 	return t, nil
 }
 
-// firstEpoch is the rate of a fresh daemon that can keep little.
-func (s *suite) firstEpoch(dir string, samples int, env []string) (rate float64, err error) {
+// side is the mean of one side's runs: bytes a second, and CPU an object in µs of the reader (with
+// Belady its daemon and its rank) and of the server.
+type side struct{ rate, reader, server float64 }
+
+func (m side) cpu() string {
+	return fmt.Sprintf("%.0f µs, the server %.0f µs", m.reader, m.server)
+}
+
+// alternate reads everything eight times: theirs, ours, ours, theirs, and again.
+func (s *suite) alternate(g *gateway, dir string, workers, objects int, env []string) (
+	ours, theirs side, err error) {
+	const pattern = "ABBAABBA"
+	for i, who := range pattern {
+		own, err := ownCPU()
+		if err != nil {
+			return ours, theirs, err
+		}
+		server, err := cpuOf(g.cmd.Process.Pid)
+		if err != nil {
+			return ours, theirs, err
+		}
+		var rate float64
+		var daemon time.Duration
+		sum, name := &theirs, "minio-go"
+		if who == 'A' {
+			rate, err = g.get(s.ctx, workers, objects, time.Hour)
+		} else {
+			sum, name = &ours, "Belady"
+			rate, daemon, err = s.firstEpoch(dir, objects, env)
+		}
+		if err != nil {
+			return ours, theirs, err
+		}
+		ownNow, err := ownCPU()
+		if err != nil {
+			return ours, theirs, err
+		}
+		serverNow, err := cpuOf(g.cmd.Process.Pid)
+		if err != nil {
+			return ours, theirs, err
+		}
+		micros := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(objects) }
+		one := side{rate, micros(ownNow - own + daemon), micros(serverNow - server)}
+		s.say("%d of %d: %-8s %.0f MB/s, CPU an object %s", i+1, len(pattern), name, rate/1e6,
+			one.cpu())
+		sum.rate += one.rate * 2 / float64(len(pattern))
+		sum.reader += one.reader * 2 / float64(len(pattern))
+		sum.server += one.server * 2 / float64(len(pattern))
+	}
+	return ours, theirs, nil
+}
+
+// firstEpoch is the rate of a fresh daemon that can keep little, and the CPU it took.
+func (s *suite) firstEpoch(dir string, samples int, env []string) (
+	rate float64, cpu time.Duration, err error) {
 	n, err := s.start(dir, 512<<20, 256<<20, env...)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
 	r := reading{socket: n.socket, dataset: "data", epochs: 1, batch: 64, samples: samples,
 		noTouch: true}
 	epochs, err := r.run(s.ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return float64(epochs[0].bytes) / epochs[0].seconds(), nil
+	cpu, err = cpuOf(n.pid())
+	return float64(epochs[0].bytes) / epochs[0].seconds(), cpu, err
 }
 
 // gateway is a versitygw process over a folder.
