@@ -40,7 +40,8 @@ class Connection:
         self._released: Deque[int] = deque()
         self._lent: set[int] = set()
         self._writing = threading.Lock()
-        self._broken: Optional[BaseException] = None
+        # Why the stream ended. Text and no exception: a traceback would hold its frames' leases.
+        self._broken = ""
         self._leaving = False
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
@@ -82,7 +83,7 @@ class Connection:
         """Write once; False when there is nothing more to do now."""
         if self._ending():
             self._close()
-        if self._broken is not None or self._sock.fileno() < 0:
+        if self._broken or self._sock.fileno() < 0:
             self._out.clear()
             self._released.clear()
             return False
@@ -118,8 +119,8 @@ class Connection:
                 return None
 
     def _receive(self) -> bool:
-        if self._broken is not None:
-            raise self._broken
+        if self._broken:
+            raise Lost(self._broken)
         if self._sock.fileno() < 0:
             raise Lost("the connection is closed")
         try:
@@ -129,8 +130,8 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as e:
-            self._broken = Lost(str(e))
-            raise self._broken from e
+            self._broken = str(e)
+            raise Lost(self._broken) from e
         for level, kind, value in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds = array.array("i")
@@ -139,8 +140,8 @@ class Connection:
         if len(self._fds) > wire.FDS_WAITING_MAX:
             raise ProtocolError("the daemon sent descriptors without the slabs they belong to")
         if not part:
-            self._broken = Lost("the daemon closed the connection")
-            raise self._broken
+            self._broken = "the daemon closed the connection"
+            raise Lost(self._broken)
         self._in += part
         return True
 
@@ -153,7 +154,7 @@ class Connection:
     def wait(self, seconds: float) -> None:
         """Wait until something can be read, or for some seconds, writing what waits meanwhile."""
         self.flush()
-        if self._broken is not None or self._sock.fileno() < 0:
+        if self._broken or self._sock.fileno() < 0:
             return
         events = select.POLLIN | (select.POLLOUT if self._out else 0)
         self._poll.modify(self._sock.fileno(), events)
@@ -173,7 +174,7 @@ class Connection:
 
     def _forked(self) -> None:
         self._writing = threading.Lock()
-        self._broken = Lost("the connection belongs to the parent process")
+        self._broken = "the connection belongs to the parent process"
         self._out.clear()
         self._released.clear()
         self._close()

@@ -83,7 +83,7 @@ def name_for(url: str) -> str:
     """A name for a path or URL: readable, and different for different ones.
 
     >>> name_for("/data/image net/train")
-    'train-4d8f41f9'
+    'train-5c01e750'
     """
     digest = hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     last = url.partition("?")[0].rstrip("/").rpartition("/")[2]

@@ -36,6 +36,26 @@ class _Epoch(NamedTuple):
     seed: Optional[int]
 
 
+class _Progress:
+    """How far an iterator has come. The loader keeps it and not the iterator, whose end, when a
+    loop is left early, is what gives its leases back."""
+
+    __slots__ = ("epoch", "given", "exhausted", "_dealing")
+
+    def __init__(self, epoch: _Epoch, dealing: Optional[Dealing]) -> None:
+        self.epoch = epoch
+        self.given = 0
+        self.exhausted = False
+        self._dealing = dealing
+
+    def position(self) -> _Epoch:
+        """After the last batch that was returned. Orders that a sampler made count in batches."""
+        e = self.epoch
+        if self._dealing is None:
+            return e._replace(position=e.position + self.given)
+        return e._replace(position=self._dealing.position(e.position, self.given))
+
+
 class EpochSampler:
     """`loader.sampler`: what frameworks call `set_epoch` on."""
 
@@ -121,7 +141,7 @@ class DataLoader:
         self._kind = _kind(self, self.world)
         self._next = _Epoch(0, 0, None)
         self._follows = False  # set_epoch was called: epochs no longer advance by themselves
-        self._now: Optional[_Iterator] = None
+        self._progress: Optional[_Progress] = None
         self._iterators: weakref.WeakSet[_Iterator] = weakref.WeakSet()
         self._parked: Optional[Session] = None
         self._stats = Stats()
@@ -138,7 +158,7 @@ class DataLoader:
         else:
             self._next = _Epoch(epoch.number, 0, None)
         iterator = _Iterator(self, epoch)
-        self._now = iterator
+        self._progress = iterator.progress
         self._iterators.add(iterator)
         return iterator
 
@@ -158,6 +178,9 @@ class DataLoader:
         self._follows = True
         if epoch != self._next.number:
             self._next = _Epoch(epoch, 0, None)
+        now = self._progress
+        if now is not None and (now.exhausted or now.epoch.number != epoch):
+            self._progress = None
         if self._sampler is not None and hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)  # type: ignore[attr-defined]
 
@@ -166,10 +189,11 @@ class DataLoader:
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was returned: small, the same on every rank, and
         good for any world size and batch size."""
-        now = self._now
-        epoch = now.epoch() if now is not None and not now.exhausted else self._next
-        if now is not None and now.exhausted and self._follows:
-            epoch = _Epoch(now.epoch().number + 1, 0, None)
+        now, epoch = self._progress, self._next
+        if now is not None and not now.exhausted:
+            epoch = now.position()
+        elif now is not None and self._follows:
+            epoch = _Epoch(now.epoch.number + 1, 0, None)
         return {
             "version": STATE_VERSION,
             "epoch": epoch.number,
@@ -197,7 +221,7 @@ class DataLoader:
                 )
         seed = state["seed"] if self._kind == "torch-random" else None
         self._next = _Epoch(int(state["epoch"]), int(state["position"]), seed)
-        self._now = None
+        self._progress = None
 
     # -- the rest
 
@@ -268,9 +292,9 @@ class DataLoader:
         request = Request(_job(), self.dataset.name, self._order(epoch.seed),
                           1 if single else _EPOCHS, self.world.rank)
         config = Config(place.socket, lookahead=self.lookahead, timeout_s=float(self.timeout),
-                        revive=lambda: daemon.restart_ours(place))
+                        copy=self._copy, revive=lambda: daemon.restart_ours(place))
         session = Session(config, request, start, self._stats, batches or ())
-        session.limit_hold(0 if self._copy else _hold_bytes(place, self.dataset.name, self.world))
+        session.limit_hold(_hold_bytes(place, self.dataset.name, self.world))
         return session
 
     def _park(self, session: Session) -> None:
@@ -311,36 +335,28 @@ class _Iterator:
 
     def __init__(self, loader: DataLoader, epoch: _Epoch) -> None:
         self._loader = loader
-        self._epoch = epoch
         self._dealing = loader._dealing()
-        self._given = 0
+        self.progress = _Progress(epoch, None if loader._kind == "explicit" else self._dealing)
         self._session: Optional[Session] = None
         self._rest: Optional[Iterator[Any]] = None
+        self._taken = 0
         self._opened = False
         self._closed = False
         self._over = False
-        self.exhausted = False
-        resumed = epoch.position > 0
         if loader.batch_sampler is not None:
             self._rest = iter(loader.batch_sampler)
-        if not resumed and "torch" in sys.modules:
+        # A resumed epoch drew before its checkpoint, and the generators' states come from there.
+        if epoch.position == 0 and "torch" in sys.modules:
             from belady.torch import draw_seed
 
             draw_seed(loader.generator)  # base_seed, which the stock loader draws for every epoch
         if loader._kind in ("torch-distributed", "sequential"):
             self._begin()
 
-    def epoch(self) -> _Epoch:
-        """The position after the last batch that was returned."""
-        e = self._epoch
-        if self._loader._kind == "explicit":
-            return e._replace(position=e.position + self._given)
-        return e._replace(position=self._dealing.position(e.position, self._given))
-
     def _begin(self) -> None:
         """Open the session; what the stock loader draws at the first `next` is drawn here."""
         self._opened = True
-        loader, epoch = self._loader, self._epoch
+        loader, epoch = self._loader, self.progress.epoch
         if loader._kind == "explicit":
             batches = self._explicit()
             if epoch.position < len(batches):
@@ -349,7 +365,7 @@ class _Iterator:
                 self._over = True
             return
         if loader._kind == "torch-random" and epoch.seed is None:
-            epoch = self._epoch = epoch._replace(seed=_draw_sampler_seed())
+            epoch = self.progress.epoch = epoch._replace(seed=_draw_sampler_seed())
         if self._dealing.batches(epoch.position) == 0:
             self._over = True
         else:
@@ -386,19 +402,19 @@ class _Iterator:
         if batch is None:
             self._finish()
             raise StopIteration
+        self._taken += 1
         if batch.last:
             self._over = True
             session, self._session = self._session, None
             if session is not None:
                 self._loader._park(session)
-        taken = self._given + 1
         out = self._loader._shape(batch)
-        self._given = taken
+        self.progress.given = self._taken
         return out
 
     def _finish(self) -> None:
-        if not self.exhausted:
-            self.exhausted = True
+        if not self.progress.exhausted:
+            self.progress.exhausted = True
             if self._rest is not None:
                 # RandomSampler draws once more from its generator before it ends.
                 next(self._rest, None)

@@ -51,6 +51,8 @@ class Config:
     lookahead: int = 4
     # A batch later than this is an error; 0: it never is.
     timeout_s: float = 0.0
+    # Hand out private copies only.
+    copy: bool = False
     # Called when nothing listens while reconnecting; it may start a daemon.
     revive: Callable[[], None] = lambda: None
 
@@ -222,6 +224,9 @@ class Session:
             except Lost as lost:
                 self._reconnect(lost)
                 continue
+            except ProtocolError:
+                self._drop()
+                raise
             return batch
 
     def _receive(self, waiting: _Waiting) -> Optional[Batch]:
@@ -248,16 +253,11 @@ class Session:
             elif kind == wire.ERROR:
                 self._fail(connection, wire.decode_error(payload))
             else:
-                self._drop()
                 raise ProtocolError(f"the daemon sent a frame of type {kind}, which none expects")
 
     def _frame(self, connection: Connection, waiting: _Waiting) -> tuple[int, bytes]:
         while True:
-            try:
-                frame = connection.frame()
-            except ProtocolError:
-                self._drop()
-                raise
+            frame = connection.frame()
             if frame is not None:
                 return frame
             waiting.check()
@@ -281,7 +281,6 @@ class Session:
         wrapped = self._skipped and (lease.epoch, lease.batch) == (due.epoch + 1, 0)
         self._skipped = False
         if (lease.epoch, lease.batch) != (due.epoch, due.batch) and not wrapped:
-            self._drop()
             raise ProtocolError(
                 f"the daemon sent batch {lease.batch} of epoch {lease.epoch},"
                 f" but batch {due.batch} of epoch {due.epoch} is due"
@@ -296,17 +295,17 @@ class Session:
         held = connection.lent
         connection.lend(lease.seq)
         token = Token(connection.release, lease.seq)
-        try:
-            views = _views(self._slabs, lease, token)
-        except ProtocolError:
-            self._drop()
-            raise
+        views = _views(self._slabs, lease, token)
         del token
         stats = self._stats
-        if held >= self._config.lookahead + 2 or (held + 1) * lease.size > self._hold_bytes:
+        crowded = (
+            held >= self._config.lookahead + 2 or (held + 1) * lease.size > self._hold_bytes
+        )
+        if crowded or self._config.copy:
             views = [memoryview(bytes(view)) for view in views]
             stats.private_copies += 1
-            self._say_copies(held)
+            if not self._config.copy:
+                self._say_copies(held)
         stats.batches += 1
         stats.samples += len(views)
         stats.bytes += lease.size
@@ -319,12 +318,10 @@ class Session:
             return None
         names = self.attached.fields
         if len(names) != k:
-            self._drop()
             raise ProtocolError(f"a lease has {k} fields and the dataset {len(names)}")
         lengths = lease.field_lengths
         cuts = [tuple(zip(names, lengths[i : i + k])) for i in range(0, len(lengths), k)]
         if any(sum(n for _, n in cut) != size for cut, size in zip(cuts, lease.lengths)):
-            self._drop()
             raise ProtocolError("the fields of a sample do not add up to its length")
         return cuts
 

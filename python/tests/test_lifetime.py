@@ -1,0 +1,132 @@
+"""What is lent, and until when: until its last view is gone, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import belady
+from conftest import Node, eventually, image_folder
+
+SYNTH = "synth://lifetime?samples=600&size=110KB"
+
+
+def test_an_epoch_is_held(node: Node) -> None:
+    """list(loader) works, although the arena cannot hold half of it, and says so once."""
+    with belady.DataLoader(SYNTH, 16, True, seed=1, collate_fn=list) as loader:
+        want = {s.id: bytes(s) for batch in loader for s in batch}
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            held = list(loader)
+        assert len([w for w in said if "private copies" in str(w.message)]) == 1
+        assert loader.stats()["belady/private_copies"] > 20
+    assert len(want) == 600
+    for batch in held:
+        for sample in batch:
+            assert bytes(sample) == want[sample.id]
+
+
+def test_slices_and_arrays_keep_the_lease(node: Node, files: Path) -> None:
+    """A piece of a sample outlives its batch, its loader, and many epochs read after it."""
+    reference = image_folder(files)
+    loader = belady.DataLoader(files, 20, True, seed=1, collate_fn=list)
+    iterator = iter(loader)
+    first, second = next(iterator), next(iterator)
+    slices = [(s.id, s.data[1:][1:-1]) for s in first]
+    arrays = [(s.id, np.frombuffer(s.data, np.uint8)[::2]) for s in second]
+    del first, second, iterator
+    loader.close()
+    with belady.DataLoader(SYNTH, 50, True, seed=1, collate_fn=list) as other:
+        for _ in range(2):
+            assert sum(len(batch) for batch in other) == 600
+    for id, view in slices:
+        assert view == reference[id][0][2:-1]
+    for id, array in arrays:
+        assert array.tobytes() == reference[id][0][::2]
+        assert not array.flags.writeable
+    assert node.status()["sessions"] >= 1
+    del slices, arrays, view, array
+    eventually(lambda: node.ranks() == 0, "the last view gives the lease back", 1.0)
+
+
+def test_views_are_read_only(node: Node, files: Path) -> None:
+    with belady.DataLoader(files, 8, collate_fn=list) as loader:
+        sample = next(iter(loader))[0]
+        assert sample.data.readonly and sample.data.format == "B"
+        with pytest.raises(TypeError):
+            sample.data[0] = 1  # type: ignore[index]
+
+
+def test_crossing_a_process_copies(node: Node, files: Path) -> None:
+    with belady.DataLoader(files, 8, collate_fn=list) as loader:
+        batch = next(iter(loader))
+        copies = pickle.loads(pickle.dumps(batch))
+        assert [(s.id, bytes(s), s.name, s.label) for s in copies] == [
+            (s.id, bytes(s), s.name, s.label) for s in batch
+        ]
+
+
+def test_always_copies(node: Node, files: Path) -> None:
+    with belady.DataLoader(files, 30, collate_fn=list, copy=True) as loader:
+        assert [bytes(s) for batch in loader for s in batch] == [d for d, _, _ in image_folder(files)]
+        assert loader.stats()["belady/private_copies"] == len(loader)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {}, {"generator": True}], ids=str)
+def test_abandoned_iterators(node: Node, files: Path, options: dict[str, object]) -> None:
+    if "generator" in options:
+        import torch
+
+        options = {"generator": torch.Generator()}
+    loader = belady.DataLoader(files, 8, True, collate_fn=list, **options)  # type: ignore[arg-type]
+    for i, _ in enumerate(loader):
+        if i == 2:
+            break
+    batch = next(iter(loader))
+    assert len(batch) == 8
+    del batch, _
+    gc.collect()
+    eventually(lambda: node.ranks() == 0, "an abandoned iterator frees its leases", 1.0)
+    loader.close()
+
+
+def test_closing_while_held(node: Node, files: Path) -> None:
+    loader = belady.DataLoader(files, 8, True, seed=1, collate_fn=list)
+    iterator = iter(loader)
+    batch = next(iterator)
+    loader.close()
+    with pytest.raises(belady.LoaderClosed):
+        next(iterator)
+    assert all(bytes(s) == image_folder(files)[s.id][0] for s in batch)
+    loader.close()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def maps() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:")
+
+
+def test_nothing_accumulates(node: Node, files: Path) -> None:
+    def cycle() -> None:
+        for options in ({"seed": 1}, {}):
+            loader = belady.DataLoader(files, 32, True, collate_fn=list, **options)  # type: ignore
+            next(iter(loader))
+            if options:
+                loader.close()
+
+    cycle()
+    gc.collect()
+    before = descriptors(), maps()
+    for _ in range(100):
+        cycle()
+    gc.collect()
+    assert (descriptors(), maps()) == before

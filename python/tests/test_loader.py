@@ -1,0 +1,275 @@
+"""belady.DataLoader against torch.utils.data.DataLoader: the same batches, draws and refusals."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, WeightedRandomSampler
+
+import belady
+from belady import daemon
+from belady.world import Dealing, from_environment
+from conftest import Node, eventually, image_folder
+
+StockLoader = torch.utils.data.DataLoader
+Batches = list[list[tuple[bytes, int, str]]]
+
+
+def plain(sample: belady.Sample) -> tuple[bytes, int, str]:
+    return bytes(sample), sample.label, sample.name
+
+
+def ours(loader: belady.DataLoader) -> Batches:
+    return list(loader)
+
+
+@pytest.fixture
+def dataset(node: Node, files: Path) -> belady.Dataset:
+    return belady.Dataset(files, transform=plain)
+
+
+def stock(files: Path, **options: Any) -> Any:
+    return StockLoader(image_folder(files), collate_fn=list, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_distributed(dataset: belady.Dataset, files: Path, world: int, shuffle: bool) -> None:
+    reference = image_folder(files)
+    for rank in {0, world - 1}:
+        for drop_last, sampler_drop_last in ((False, False), (True, True)):
+            sampler = DistributedSampler(
+                reference, world, rank, shuffle=shuffle, seed=7, drop_last=sampler_drop_last,
+            )
+            theirs = stock(files, batch_size=9, sampler=sampler, drop_last=drop_last)
+            with belady.DataLoader(
+                dataset, 9, shuffle, collate_fn=list, drop_last=drop_last, seed=7, rank=rank,
+                world_size=world, sampler_drop_last=sampler_drop_last,
+            ) as loader:
+                assert len(loader) == len(theirs)
+                for epoch in range(3):
+                    sampler.set_epoch(epoch)
+                    assert ours(loader) == list(theirs)
+
+
+def test_set_epoch(dataset: belady.Dataset, files: Path) -> None:
+    sampler = DistributedSampler(image_folder(files), 2, 1, seed=3)
+    theirs = stock(files, batch_size=16, sampler=sampler)
+    with belady.DataLoader(
+        dataset, 16, True, collate_fn=list, seed=3, rank=1, world_size=2
+    ) as loader:
+        for epoch in (5, 5, 0, 1, 9):
+            sampler.set_epoch(epoch)
+            loader.sampler.set_epoch(epoch)
+            assert ours(loader) == list(theirs)
+
+
+def test_world_without_a_seed(dataset: belady.Dataset, files: Path) -> None:
+    theirs = stock(files, batch_size=20, sampler=DistributedSampler(image_folder(files), 2, 0))
+    with belady.DataLoader(dataset, 20, True, collate_fn=list, rank=0, world_size=2) as loader:
+        assert ours(loader) == list(theirs)
+
+
+@pytest.mark.parametrize("options", [
+    {"shuffle": True}, {"shuffle": False}, {"shuffle": True, "drop_last": True},
+    {"shuffle": True, "batch_size": 300}, {},
+], ids=str)
+def test_global_generator(dataset: belady.Dataset, files: Path, options: dict[str, Any]) -> None:
+    """Without a seed both the batches and everything drawn around them are the stock loader's."""
+    options = {"batch_size": 16, **options}
+
+    def run(loader: Any) -> list[Any]:
+        out: list[Any] = []
+        for _ in range(3):
+            iterator = iter(loader)
+            out.append(torch.rand(1).item())  # the model's draws, between base_seed and the seed
+            for batch in iterator:
+                out.append((batch, torch.rand(1).item()))
+        return out
+
+    torch.manual_seed(11)
+    theirs = run(stock(files, **options))
+    torch.manual_seed(11)
+    with belady.DataLoader(dataset, collate_fn=list, **options) as loader:
+        assert run(loader) == theirs
+
+
+def samplers(n: int) -> dict[str, Callable[[], dict[str, Any]]]:
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(5)
+
+    weights = [float(i % 5) for i in range(n)]
+    return {
+        "generator": lambda: {"shuffle": True, "generator": generator(), "batch_size": 10},
+        "weighted": lambda: {
+            "sampler": WeightedRandomSampler(weights, 150, generator=generator()),
+            "batch_size": 8, "drop_last": True,
+        },
+        "list": lambda: {"sampler": [4, 4, 0, n - 1], "batch_size": 3},
+        "batches": lambda: {
+            "batch_sampler": BatchSampler(range(0, n, 3), 11, drop_last=False),
+        },
+    }
+
+
+@pytest.mark.parametrize("case", ["generator", "weighted", "list", "batches"])
+def test_samplers(dataset: belady.Dataset, files: Path, case: str) -> None:
+    make = samplers(len(dataset))[case]
+
+    def run(loader: Any) -> list[Any]:
+        torch.manual_seed(3)
+        return [(len(loader), list(loader), torch.rand(1).item()) for _ in range(3)]
+
+    with belady.DataLoader(dataset, collate_fn=list, **make()) as loader:
+        assert run(loader) == run(stock(files, **make()))
+
+
+def test_default_collate(node: Node, files: Path) -> None:
+    def decode(sample: belady.Sample) -> tuple[torch.Tensor, int]:
+        return torch.tensor([len(sample.data), sum(sample.data)]), sample.label
+
+    class Stock(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        reference = image_folder(files)
+
+        def __len__(self) -> int:
+            return len(self.reference)
+
+        def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+            data, label, _ = self.reference[i]
+            return torch.tensor([len(data), sum(data)]), label
+
+    sampler = DistributedSampler(Stock(), 1, 0, seed=2)
+    with belady.DataLoader(belady.Dataset(files, decode), 32, True, seed=2) as loader:
+        for (x, y), (x2, y2) in zip(loader, StockLoader(Stock(), 32, sampler=sampler)):
+            assert torch.equal(x, x2) and torch.equal(y, y2)
+            x.mul_(2)  # a copy, and so the user's own
+
+
+def test_without_batches(dataset: belady.Dataset, files: Path) -> None:
+    with belady.DataLoader(dataset, None, collate_fn=lambda item: item) as loader:
+        assert list(loader) == image_folder(files)
+
+
+def test_samples_by_name_and_label(node: Node, files: Path) -> None:
+    reference = image_folder(files)
+    dataset = belady.Dataset(files)
+    assert len(dataset) == len(reference) == 211
+    assert dataset.classes == ["class0", "class1", "class2"]
+    assert dataset.class_to_idx["class2"] == 2
+    assert list(dataset.targets) == [label for _, label, _ in reference]
+    assert [dataset.name_of(i) for i in range(211)] == [name for _, _, name in reference]
+    with pytest.raises(IndexError):
+        dataset.name_of(211)
+
+
+def test_generated_datasets(node: Node) -> None:
+    url = "synth://numbers?samples=500&size=3KB"
+    with belady.DataLoader(url, 50, True, seed=1, collate_fn=list) as loader:
+        first = {s.id: bytes(s) for batch in loader for s in batch}
+        again = {s.id: bytes(s) for batch in loader for s in batch}
+    assert len(first) == 500 and first == again
+    assert len(set(first.values())) == 500
+
+
+def test_two_iterators_are_independent(dataset: belady.Dataset) -> None:
+    with belady.DataLoader(dataset, 25, True, seed=1, collate_fn=list) as loader:
+        alone = [ours(loader), ours(loader)]
+        loader.set_epoch(0)
+        first = iter(loader)
+        loader.set_epoch(1)
+        second = iter(loader)
+        both = list(zip(first, second))
+    assert [list(epoch) for epoch in zip(*both)] == alone
+
+
+def test_exceptions_name_the_sample(node: Node, files: Path) -> None:
+    def broken(sample: belady.Sample) -> int:
+        raise KeyError("no such colour")
+
+    with belady.DataLoader(belady.Dataset(files, broken), 4) as loader:
+        with pytest.raises(KeyError, match="no such colour") as caught:
+            next(iter(loader))
+    assert "class0" in " ".join(getattr(caught.value, "__notes__", [str(caught.value)]))
+
+
+def test_refusals(node: Node, files: Path, dataset: belady.Dataset) -> None:
+    with pytest.raises(belady.UnknownDataset, match="nowhere"):
+        len(belady.Dataset("nowhere"))
+    with pytest.raises(belady.DatasetAddFailed, match="absent"):
+        len(belady.Dataset(files / "absent"))
+    with pytest.raises(belady.BadRequest, match="transform"):
+        belady.DataLoader(files, 4)
+    with pytest.raises(belady.BadRequest, match="rank 2"):
+        belady.DataLoader(dataset, rank=2, world_size=2)
+    with pytest.raises(belady.BadRequest, match="without rank"):
+        belady.DataLoader(dataset, world_size=2)
+    with pytest.raises(belady.NotYetSupported):
+        belady.DataLoader(dataset, on_error="replace")
+    for options in (
+        {"batch_size": 0}, {"sampler": [1], "shuffle": True}, {"batch_size": None, "drop_last": True},
+        {"batch_sampler": [[1]], "batch_size": 2}, {"seed": 1, "sampler": [1]}, {"timeout": -1},
+        {"lookahead": 0}, {"prefetch_factor": 2},
+    ):
+        with pytest.raises(ValueError):
+            belady.DataLoader(dataset, **options)  # type: ignore[arg-type]
+    with belady.DataLoader(dataset, 4, sampler=[10**6]) as loader:
+        with pytest.raises(belady.BeladyError):
+            next(iter(loader))
+    with pytest.raises(belady.LoaderClosed):
+        iter(loader)
+
+
+def test_batch_too_large_for_the_arena(node: Node) -> None:
+    url = "synth://big?samples=300&size=1MB"
+    with belady.DataLoader(url, 256, seed=1, shuffle=True, collate_fn=list) as loader:
+        with pytest.raises(belady.ArenaTooSmall):
+            next(iter(loader))
+
+
+def test_stats(dataset: belady.Dataset, files: Path) -> None:
+    with belady.DataLoader(dataset, 50, seed=1, shuffle=True, collate_fn=list) as loader:
+        ours(loader)
+        stats = loader.stats()
+    assert stats["belady/batches"] == 5 and stats["belady/samples"] == 211
+    assert stats["belady/bytes"] == sum(len(data) for data, _, _ in image_folder(files))
+    assert all(isinstance(value, (int, float)) for value in stats.values())
+
+
+def test_positions_at_random() -> None:
+    """c never passes n, ends at n, and what is left is what the rest of the epoch deals."""
+    draw = random.Random(4)
+    for _ in range(500):
+        d = Dealing(draw.randint(1, 300), draw.randint(1, 9), draw.randint(1, 40),
+                    draw.random() < 0.5, draw.random() < 0.5)
+        total = d.batches(0)
+        for k in range(total + 1):
+            c = d.position(0, k)
+            assert c <= d.samples
+            assert d.batches(c) == total - k
+        if not (d.drop_last or d.sampler_drop_last):
+            assert d.position(0, total) == d.samples
+
+
+def test_launchers() -> None:
+    assert from_environment({}) == (0, 1)
+    assert from_environment({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (0, 1)
+    assert from_environment({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}) == (2, 4)
+    with pytest.raises(belady.BadRequest, match="RANK"):
+        from_environment({"RANK": "a", "WORLD_SIZE": "2"})
+
+
+def test_nothing_is_left_open(node: Node, dataset: belady.Dataset) -> None:
+    gc.collect()  # exceptions that other tests caught hold frames, and those their samples
+    eventually(lambda: node.ranks() == 0, "other tests left nothing", 1.0)
+    loader = belady.DataLoader(dataset, 10, True, seed=1, collate_fn=list)
+    ours(loader)
+    assert node.ranks() == 1  # it reads ahead into the next epoch
+    loader.close()
+    assert daemon.status(node.socket)["pid"] == node.process.pid  # type: ignore[union-attr]
+    eventually(lambda: node.ranks() == 0, "the session is gone", 1.0)
