@@ -45,6 +45,10 @@ func abuses(d data) map[string]abuse {
 		p.expect(wire.TypeLease)
 	}
 	seq := wire.AppendRelease(nil, []uint64{0})
+	long := make([]sample.ID, wire.MaxBatch(1)+1)
+	for i := range long {
+		long[i] = sample.ID(i % d.len)
+	}
 	one4, zero4 := []byte{1, 0, 0, 0}, []byte{0, 0, 0, 0}
 	return map[string]abuse{
 		"version": {nil, wire.AppendHello([]byte(wire.Preamble), wire.Hello{Min: 99, Max: 99}),
@@ -70,8 +74,8 @@ func abuses(d data) map[string]abuse {
 		"another epoch":  {explicitly, window(1, 1, 1), wire.CodeProtocol},
 		"epoch again":    {explicitly, append(window(0, 1, 1), window(0, 1, 2)...), wire.CodeProtocol},
 		"after the job":  {explicitly, append(window(0, 3, 1), window(1, 3, 2)...), wire.CodeProtocol},
-		"no such sample": {explicitly, window(0, 1, 500), wire.CodeBadRequest},
-		"a long batch": {explicitly, window(0, 1, make([]sample.ID, wire.MaxBatch(1)+1)...),
+		"no such sample": {explicitly, window(0, 1, 1000), wire.CodeBadRequest},
+		"a long batch": {explicitly, window(0, 1, long...),
 			wire.CodeTooLarge},
 	}
 }
@@ -80,7 +84,7 @@ func abuses(d data) map[string]abuse {
 // reads after it is not disturbed (I8).
 func TestAbuse(t *testing.T) {
 	n := start(t, 48*mib, nil)
-	d := n.addSynth("d", "", "samples=500&size=4KB")
+	d := n.addSynth("d", "", "samples=1000&size=4KB")
 	for name, c := range abuses(d) {
 		t.Run(name, func(t *testing.T) {
 			p := dial(t, n.socket)

@@ -107,6 +107,27 @@ func TestResumeAnywhere(t *testing.T) {
 	n.quiet("d")
 }
 
+// TestResumeAtTheEnd: a job that has read everything is told so at once.
+func TestResumeAtTheEnd(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=301&size=3KB")
+	for _, at := range []wire.Start{{Epoch: 3}, {Epoch: 2, Batch: 43},
+		{Epoch: 2, Position: 300, Batch: 1}} {
+		for _, kind := range []string{order.Distributed, order.Random} {
+			a := d.attach(kind, 7, 3)
+			a.Start = at
+			if got := n.mustRead(reading{Attach: a, data: d}); got.batches != 0 {
+				t.Errorf("%v: %d batches came", at, got.batches)
+			}
+		}
+	}
+	a := explicit(d, 2)
+	a.Start.Epoch = 2
+	o, _ := drawn(t, d, 2)
+	n.mustRead(reading{Attach: a, data: d, expect: o})
+	n.quiet("d")
+}
+
 // TestPackedBatchesAreTheClientsOwn: a client that writes into its batches changes nobody's
 // samples, its own later ones included.
 func TestPackedBatchesAreTheClientsOwn(t *testing.T) {

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -122,8 +123,24 @@ func (s *Session) SlabAdded(info arena.SlabInfo) {
 	s.filled.Signal()
 }
 
-// SlabGone implements world.Consumer.
-func (s *Session) SlabGone(index uint16) { s.send(wire.AppendSlabGone(nil, index)) }
+// SlabGone implements world.Consumer. Of a slab that was not announced yet nothing is said: a client
+// that does not read must not gather descriptors here.
+func (s *Session) SlabGone(index uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, p := range s.outbox {
+		if p.slab != nil && p.slab.Index == index {
+			_ = unix.Close(p.slab.FD)
+			s.outbox = slices.Delete(s.outbox, i, i+1)
+			return
+		}
+	}
+	if !s.ended {
+		buf := s.pending()
+		*buf = wire.AppendSlabGone(*buf, index)
+		s.filled.Signal()
+	}
+}
 
 // end sends a last word, if there is one, and nothing after it.
 func (s *Session) end(last *wire.Error) {

@@ -142,6 +142,9 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	if err != nil {
 		return err
 	}
+	if attached.Start.Epoch >= a.Epochs {
+		return s.over(frame)
+	}
 	s.send(frame)
 	if a.Packed {
 		if err := s.openPacks(ctx, a.Order.Batch); err != nil {
@@ -170,6 +173,18 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	s.drop()
 	s.tell(event.Detached{Session: s.ID, Reason: s.reason})
 	return nil
+}
+
+// over serves a rank that has read everything: it is told so, and what it says is not heard.
+func (s *Session) over(attached []byte) error {
+	if _, err := s.writer.Send(wire.AppendEnd(attached)); err != nil {
+		return err
+	}
+	for {
+		if _, err := s.reader.Next(); err != nil {
+			return err
+		}
+	}
 }
 
 // lastWordTime is how long a client may take to read why it is being refused.
@@ -242,6 +257,14 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	if s.fields > 1 {
 		out.Fields = names
 	}
+	if r.Order.Draws > maxDraws {
+		return r, nil, nil, &wire.Error{Code: wire.CodeTooLarge, Fatal: true, Text: fmt.Sprintf(
+			"an epoch of %d draws is over the limit of %d", r.Order.Draws, maxDraws)}
+	}
+	if ended, err := ends(r); err != nil || ended {
+		out.Start = wire.Start{Epoch: r.Epochs}
+		return r, nil, out, err
+	}
 	if !r.Order.Known() {
 		if err := r.Validate(); err != nil {
 			return r, nil, nil, err
@@ -260,6 +283,24 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	r.Start = start
 	out.Start, out.Batches = wire.Start(start), batches
 	return r, feed, out, nil
+}
+
+// maxDraws bounds an epoch that the client sets the length of: its list takes 4 bytes a draw.
+const maxDraws = 1 << 28
+
+// ends reports whether a reading starts where it ends, after the last epoch's last batch.
+func ends(r job.Reading) (bool, error) {
+	last := r.Start.Epoch == r.Epochs-1 && r.Start.Batch > 0 && r.Order.Known()
+	if r.Start.Epoch < r.Epochs && !last {
+		return false, nil
+	}
+	longer := r
+	longer.Epochs++
+	if !last {
+		return true, longer.Validate()
+	}
+	_, start, _, err := job.Begin(longer, false)
+	return err == nil && start.Epoch == r.Epochs, err
 }
 
 // weights are those of the datasets a client names; they are the job's own, not the world's.
