@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -76,13 +77,28 @@ func (s *suite) s3() (t *table, err error) {
 	t.note("%d objects of 110 KB on versitygw with --keep-alive, all of them in the page cache. "+
 		"minio-go (a third-party client) reads each object once, in random order, and discards it; "+
 		"Belady starts anew each time, keeps little, and its rank takes every batch. Eight runs "+
-		"alternate: theirs, ours, ours, theirs, and again.", objects)
+		"alternate: theirs, ours, ours, theirs, and again; each figure is the median of four.",
+		objects)
 	return t, nil
 }
 
-// side is the mean of one side's runs: bytes a second, and CPU an object in µs of the reader (with
-// Belady its daemon and its rank) and of the server.
+// side is one run, or the median of one side's: bytes a second, and CPU an object in µs of the
+// reader (with Belady its daemon and its rank) and of the server.
 type side struct{ rate, reader, server float64 }
+
+// median is of each figure by itself, so that one disturbed run decides nothing.
+func median(runs []side) side {
+	of := func(figure func(side) float64) float64 {
+		var all []float64
+		for _, r := range runs {
+			all = append(all, figure(r))
+		}
+		slices.Sort(all)
+		return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	}
+	return side{of(func(r side) float64 { return r.rate }),
+		of(func(r side) float64 { return r.reader }), of(func(r side) float64 { return r.server })}
+}
 
 func (m side) cpu() string {
 	return fmt.Sprintf("%.0f µs, the server %.0f µs", m.reader, m.server)
@@ -92,6 +108,7 @@ func (m side) cpu() string {
 func (s *suite) alternate(g *gateway, dir string, workers, objects int, env []string) (
 	ours, theirs side, err error) {
 	const pattern = "ABBAABBA"
+	runs := map[string][]side{}
 	for i, who := range pattern {
 		own, err := ownCPU()
 		if err != nil {
@@ -103,11 +120,11 @@ func (s *suite) alternate(g *gateway, dir string, workers, objects int, env []st
 		}
 		var rate float64
 		var daemon time.Duration
-		sum, name := &theirs, "minio-go"
+		name := "minio-go"
 		if who == 'A' {
 			rate, err = g.get(s.ctx, workers, objects, time.Hour)
 		} else {
-			sum, name = &ours, "Belady"
+			name = "Belady"
 			rate, daemon, err = s.firstEpoch(dir, objects, env)
 		}
 		if err != nil {
@@ -125,11 +142,9 @@ func (s *suite) alternate(g *gateway, dir string, workers, objects int, env []st
 		one := side{rate, micros(ownNow - own + daemon), micros(serverNow - server)}
 		s.say("%d of %d: %-8s %.0f MB/s, CPU an object %s", i+1, len(pattern), name, rate/1e6,
 			one.cpu())
-		sum.rate += one.rate * 2 / float64(len(pattern))
-		sum.reader += one.reader * 2 / float64(len(pattern))
-		sum.server += one.server * 2 / float64(len(pattern))
+		runs[name] = append(runs[name], one)
 	}
-	return ours, theirs, nil
+	return median(runs["Belady"]), median(runs["minio-go"]), nil
 }
 
 // firstEpoch is the rate of a fresh daemon that can keep little, and the CPU it took.
