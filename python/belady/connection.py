@@ -22,7 +22,7 @@ from belady import wire
 from belady.errors import ProtocolError
 
 _FDS_ROOM = socket.CMSG_SPACE(wire.FDS_WAITING_MAX * 4)
-_RECEIVE = 1 << 18
+_RECEIVE = 1 << 16
 _RELEASES_MAX = 1 << 16
 
 
@@ -35,6 +35,8 @@ class Connection:
         sock.setblocking(False)
         self._sock = sock
         self._in = bytearray()
+        # Reused: a fresh buffer for each read would cost more than what is read.
+        self._room = memoryview(bytearray(_RECEIVE))
         self._fds: Deque[int] = deque()
         self._out = bytearray()
         self._released: Deque[int] = deque()
@@ -52,10 +54,14 @@ class Connection:
         """How many leases of this connection are in somebody's hands."""
         return len(self._lent)
 
-    def send(self, frames: bytes) -> None:
-        """Queue frames behind those that wait, and write what the socket takes."""
+    def queue(self, frames: bytes) -> None:
+        """Write these with whatever is written next, at the latest before the next wait."""
         with self._writing:
             self._out += frames
+
+    def send(self, frames: bytes) -> None:
+        """Queue frames behind those that wait, and write what the socket takes."""
+        self.queue(frames)
         self.flush()
 
     def lend(self, seq: int) -> None:
@@ -124,8 +130,8 @@ class Connection:
         if self._sock.fileno() < 0:
             raise Lost("the connection is closed")
         try:
-            part, control, _, _ = self._sock.recvmsg(
-                _RECEIVE, _FDS_ROOM, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+            size, control, _, _ = self._sock.recvmsg_into(
+                [self._room], _FDS_ROOM, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
             )
         except (BlockingIOError, InterruptedError):
             return False
@@ -139,10 +145,10 @@ class Connection:
                 self._fds.extend(fds)
         if len(self._fds) > wire.FDS_WAITING_MAX:
             raise ProtocolError("the daemon sent descriptors without the slabs they belong to")
-        if not part:
+        if not size:
             self._broken = "the daemon closed the connection"
             raise Lost(self._broken)
-        self._in += part
+        self._in += self._room[:size]
         return True
 
     def descriptor(self) -> int:

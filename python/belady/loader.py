@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from belady import daemon, wire
+from belady import wire
 from belady.dataset import Dataset
-from belady.errors import BadRequest, DaemonUnavailable, LoaderClosed, NotYetSupported, StateMismatch
-from belady.sample import Sample
-from belady.session import Batch, Config, Request, Session, Stats
+from belady.errors import BadRequest, LoaderClosed, NotYetSupported, StateMismatch
+from belady.reading import Reading
+from belady.session import Session, Stats
+from belady.shape import Shaper
 from belady.world import Dealing, World, here
 
 STATE_VERSION = 1
@@ -142,7 +143,7 @@ class DataLoader:
         self._next = _Epoch(0, 0, None)
         self._follows = False  # set_epoch was called: epochs no longer advance by themselves
         self._progress: Optional[_Progress] = None
-        self._iterators: weakref.WeakSet[_Iterator] = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[Union[_Iterator, _WorkerIterator]] = weakref.WeakSet()
         self._parked: Optional[Session] = None
         self._stats = Stats()
         self._closed = False
@@ -157,7 +158,7 @@ class DataLoader:
             self._next = _Epoch(epoch.number + 1, 0, None)
         else:
             self._next = _Epoch(epoch.number, 0, None)
-        iterator = _Iterator(self, epoch)
+        iterator = (_WorkerIterator if self.num_workers else _Iterator)(self, epoch)
         self._progress = iterator.progress
         self._iterators.add(iterator)
         return iterator
@@ -288,14 +289,15 @@ class DataLoader:
             if not single and parked.ours and parked.due == start:
                 return parked
             parked.close()
-        place = daemon.find_or_start()
-        request = Request(_job(), self.dataset.name, self._order(epoch.seed),
-                          1 if single else _EPOCHS, self.world.rank)
-        config = Config(place.socket, lookahead=self.lookahead, timeout_s=float(self.timeout),
-                        copy=self._copy, revive=lambda: daemon.restart_ours(place))
-        session = Session(config, request, start, self._stats, batches or ())
-        session.limit_hold(_hold_bytes(place, self.dataset.name, self.world))
-        return session
+        return self._reading(epoch, 1 if single else _EPOCHS).open(
+            start, self._stats, batches or ()
+        )
+
+    def _reading(self, epoch: _Epoch, epochs: int) -> Reading:
+        return Reading(
+            self.dataset.name, self._order(epoch.seed), epochs, self.world.rank, self.world.size,
+            self.lookahead, float(self.timeout), self._copy,
+        )
 
     def _park(self, session: Session) -> None:
         if self._closed or self._parked is not None or self._kind in ("explicit", "torch-random"):
@@ -303,30 +305,20 @@ class DataLoader:
         else:
             self._parked = session
 
-    def _shape(self, batch: Batch) -> Any:
-        names = self.dataset.manifest
-        if batch.cuts is None:
-            samples = [Sample(i, view, names) for i, view in zip(batch.ids, batch.views)]
-        else:
-            samples = [Sample(i, view, names, cut)
-                       for i, view, cut in zip(batch.ids, batch.views, batch.cuts)]
-        items = _transformed(samples, self.dataset.transform)
-        if self.batch_size is None and self.batch_sampler is None:
-            out = (self.collate_fn or _convert)(items[0])
-        elif self.collate_fn is not None:
-            out = items if self.collate_fn is list else self.collate_fn(items)
-        else:
-            from belady.torch import default_collate
+    def _shaper(self) -> Shaper:
+        return Shaper(self.dataset, self.collate_fn,
+                      self.batch_size is not None or self.batch_sampler is not None)
 
-            out = default_collate(items)
-        if self.pin_memory:
+    def _finished(self, out: Any) -> Any:
+        """A batch as the user gets it."""
+        if self.pin_memory and self.num_workers == 0:
             from belady.torch import pin
 
             move = pin()
             if move is None:
                 self.pin_memory = False
             else:
-                out = move(out)
+                return move(out)
         return out
 
 
@@ -339,6 +331,7 @@ class _Iterator:
         self.progress = _Progress(epoch, None if loader._kind == "explicit" else self._dealing)
         self._session: Optional[Session] = None
         self._rest: Optional[Iterator[Any]] = None
+        self._shape = loader._shaper()
         self._taken = 0
         self._opened = False
         self._closed = False
@@ -358,7 +351,7 @@ class _Iterator:
         self._opened = True
         loader, epoch = self._loader, self.progress.epoch
         if loader._kind == "explicit":
-            batches = self._explicit()
+            self._rest, batches = _sampled(loader, self._rest)
             if epoch.position < len(batches):
                 self._session = loader._open(epoch, batches, epoch.position)
             else:
@@ -370,23 +363,6 @@ class _Iterator:
             self._over = True
         else:
             self._session = loader._open(epoch, None, 0)
-
-    def _explicit(self) -> list[_Ids]:
-        loader = self._loader
-        if self._rest is not None:
-            return [[int(i) for i in batch] for batch in self._rest]
-        if loader._sampler is not None:
-            source: Iterable[int] = loader._sampler
-        else:
-            from belady.torch import permutation
-
-            source = permutation(len(loader.dataset), loader.generator)
-        self._rest = iter(source)
-        length = len(source) if hasattr(source, "__len__") else None  # type: ignore[arg-type]
-        ids = [int(i) for i in islice(self._rest, length)]
-        size = loader.batch_size or 1
-        end = len(ids) - len(ids) % size if loader.drop_last else len(ids)
-        return [ids[at : at + size] for at in range(0, end, size)]
 
     def __iter__(self) -> _Iterator:
         return self
@@ -408,7 +384,7 @@ class _Iterator:
             session, self._session = self._session, None
             if session is not None:
                 self._loader._park(session)
-        out = self._loader._shape(batch)
+        out = self._loader._finished(self._shape(batch))
         self.progress.given = self._taken
         return out
 
@@ -432,6 +408,92 @@ class _Iterator:
     def __del__(self) -> None:
         if getattr(self, "_session", None) is not None and not sys.is_finalizing():
             self._end()
+
+
+class _WorkerIterator:
+    """One epoch through worker processes, which end with it."""
+
+    def __init__(self, loader: DataLoader, epoch: _Epoch) -> None:
+        from belady.torch import workers
+
+        self._loader = loader
+        self._dealing = loader._dealing()
+        self.progress = _Progress(epoch, None if loader._kind == "explicit" else self._dealing)
+        options = workers.Options(
+            loader.num_workers, loader.pin_memory, loader.timeout, loader.worker_init_fn,
+            loader.multiprocessing_context, loader.generator, loader.prefetch_factor,
+        )
+        order = {"kind": "explicit", "samples": len(loader.dataset)}
+        reading = Reading(
+            loader.dataset.name, order, 1, 0, loader.world.size * loader.num_workers,
+            loader.lookahead, float(loader.timeout), loader._copy,
+        )
+        self._results: Optional[Iterator[tuple[Any, dict[str, Any]]]] = workers.start(
+            self._batches, lambda todo: workers.Batches(reading, loader._shaper(), todo), options,
+            resumed=epoch.position > 0,
+        )
+
+    def _batches(self) -> list[_Ids]:
+        """All that is left of this rank's epoch. What is drawn for it is drawn here."""
+        from belady.torch import dealt, draw_seed, entries
+
+        loader, epoch = self._loader, self.progress.epoch
+        kind = loader._kind
+        if kind == "explicit":
+            source = None if loader.batch_sampler is None else iter(loader.batch_sampler)
+            rest, batches = _sampled(loader, source)
+            next(rest, None)
+            return batches[epoch.position :]
+        if kind == "torch-random":
+            if epoch.seed is None:
+                epoch = self.progress.epoch = epoch._replace(seed=draw_seed())
+            seed = epoch.seed or 0
+        else:
+            seed = (loader.seed or 0) + epoch.number
+        p = entries(kind, len(loader.dataset), seed)
+        return dealt(p, epoch.position, loader.world.rank, self._dealing)
+
+    def __iter__(self) -> _WorkerIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._results is None:
+            raise LoaderClosed("the loader was closed: make a new one")
+        try:
+            out, stats = next(self._results)
+        except StopIteration:
+            self.progress.exhausted = True
+            raise
+        self._loader._stats.add(stats)
+        self.progress.given += 1
+        return out
+
+    def close(self) -> None:
+        results, self._results = self._results, None
+        if results is not None:
+            from belady.torch import workers
+
+            workers.stop(results)
+
+
+def _sampled(
+    loader: DataLoader, batches: Optional[Iterator[_Ids]]
+) -> tuple[Iterator[Any], list[_Ids]]:
+    """A sampler's epoch as batches, and the iterator that is to be run to its end afterwards."""
+    if batches is not None:
+        return batches, [[int(i) for i in batch] for batch in batches]
+    if loader._sampler is not None:
+        source: Iterable[int] = loader._sampler
+    else:
+        from belady.torch import permutation
+
+        source = permutation(len(loader.dataset), loader.generator)
+    rest = iter(source)
+    length = len(source) if hasattr(source, "__len__") else None  # type: ignore[arg-type]
+    ids = [int(i) for i in islice(rest, length)]
+    size = loader.batch_size or 1
+    end = len(ids) - len(ids) % size if loader.drop_last else len(ids)
+    return rest, [ids[at : at + size] for at in range(0, end, size)]
 
 
 def _refuse(
@@ -459,8 +521,10 @@ def _refuse(
         raise BadRequest("generator shuffles one rank only: give seed= in a world of several")
     if loader.num_workers == 0 and (loader.prefetch_factor or loader.persistent_workers):
         raise ValueError("prefetch_factor and persistent_workers need num_workers > 0")
-    if loader.num_workers:
-        raise NotYetSupported("num_workers > 0 is not there yet: leave it 0")
+    if loader.num_workers < 0:
+        raise ValueError("num_workers must not be negative")
+    if loader.persistent_workers:
+        raise NotYetSupported("persistent_workers is not there yet: leave it False")
     if device or not in_order:
         raise NotYetSupported("pin_memory_device and in_order=False are not there yet")
     if on_error != "raise":
@@ -491,53 +555,3 @@ def _draw_sampler_seed() -> int:
     except ImportError:
         return random.getrandbits(63)
     return draw_seed()
-
-
-def _convert(item: Any) -> Any:
-    if isinstance(item, Sample):
-        return item
-    from belady.torch import default_convert
-
-    return default_convert(item)
-
-
-def _transformed(samples: list[Sample], transform: Optional[Callable[[Sample], Any]]) -> list[Any]:
-    if transform is None:
-        return samples
-    out: list[Any] = []
-    for sample in samples:
-        try:
-            out.append(transform(sample))
-        except Exception as e:
-            _name_sample(e, sample)
-            raise
-    return out
-
-
-def _name_sample(e: Exception, sample: Sample) -> None:
-    """Say in an exception which sample it is about, and leave its type."""
-    note = f"in the transform of sample {sample.id}, {sample.name}"
-    if sys.version_info >= (3, 11):
-        e.add_note(note)
-    elif e.args and isinstance(e.args[0], str):
-        e.args = (f"{e.args[0]} ({note})", *e.args[1:])
-
-
-def _job() -> str:
-    """A name that all ranks of a run share, for people who read `belady status`."""
-    for variable in ("BELADY_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
-        if os.environ.get(variable):
-            return os.environ[variable]
-    return f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
-
-
-def _hold_bytes(place: daemon.Place, dataset: str, world: World) -> int:
-    """How much of staging this rank may hold: half of its share, so that the next batch fits."""
-    try:
-        datasets = daemon.status(place.socket)["datasets"]
-    except DaemonUnavailable:
-        return 0
-    for one in datasets:
-        if one["dataset"] == dataset:
-            return int(one["staging_bytes"]) // max(1, world.size, int(one["ranks"])) // 2
-    return 0

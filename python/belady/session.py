@@ -68,6 +68,15 @@ class Stats:
     private_copies: int = 0
     stall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(wire.CAUSES, 0.0))
 
+    def add(self, other: dict[str, Any]) -> None:
+        """Add another's counters, as `dataclasses.asdict` gives them."""
+        for name, value in other.items():
+            if isinstance(value, dict):
+                for cause, seconds in value.items():
+                    self.stall_s[cause] += seconds
+            else:
+                setattr(self, name, getattr(self, name) + value)
+
 
 class Batch(NamedTuple):
     """One lease, mapped. Each view keeps the lease; dropping all of them gives it back."""
@@ -128,6 +137,10 @@ class Session:
     def ours(self) -> bool:
         """False in a process that was forked after the session began."""
         return self._pid == os.getpid()
+
+    def count_in(self, stats: Stats) -> None:
+        """Count in other counters from here on."""
+        self._stats = stats
 
     def limit_hold(self, size: int) -> None:
         """Hand out private copies beyond this many bytes held, so that staging always has room."""
@@ -309,7 +322,8 @@ class Session:
         stats.batches += 1
         stats.samples += len(views)
         stats.bytes += lease.size
-        connection.send(wire.credit(1))
+        # The batch before this one is given back in a moment: one write tells of both.
+        connection.queue(wire.credit(1))
         return Batch(lease.epoch, lease.batch, last, lease.ids, views, self._cuts(lease))
 
     def _cuts(self, lease: wire.Lease) -> Optional[list[tuple[tuple[str, int], ...]]]:

@@ -15,11 +15,15 @@ import torch.distributed
 import torch.utils.data
 from torch.utils.data import default_collate, default_convert
 
+from belady.world import Dealing
+
 __all__ = [
+    "dealt",
     "default_collate",
     "default_convert",
     "distributed",
     "draw_seed",
+    "entries",
     "permutation",
     "pin",
     "version",
@@ -41,6 +45,26 @@ def distributed() -> Optional[tuple[int, int]]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return None
+
+
+def entries(kind: str, samples: int, seed: int) -> torch.Tensor:
+    """P of docs/format/order.md: an epoch's permutation, from the seed of that epoch."""
+    if kind == "sequential":
+        return torch.arange(samples)
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+
+def dealt(p: torch.Tensor, position: int, rank: int, dealing: Dealing) -> list[list[int]]:
+    """A rank's batches of what a position leaves of P (docs/format/order.md, "By stride")."""
+    total = dealing.of_rank(position) * dealing.world
+    q = p[position:][:total]
+    while len(q) < total:
+        q = torch.cat([q, p[: total - len(q)]])
+    ids: list[int] = q[rank :: dealing.world].tolist()
+    return [
+        ids[at : at + dealing.batch]
+        for at in range(0, dealing.batches(position) * dealing.batch, dealing.batch)
+    ]
 
 
 def permutation(samples: int, generator: Any) -> Iterable[int]:
