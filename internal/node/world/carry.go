@@ -119,7 +119,8 @@ func (w *World) start(f *fetch) {
 }
 
 // allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to slots,
-// the others share runs.
+// the others share runs; where one kind has run out they take the other, since room left between
+// samples that stay must not stop those that pass.
 func (w *World) allocate(f *fetch) bool {
 	runs := 0
 	for i := range f.tasks {
@@ -129,13 +130,13 @@ func (w *World) allocate(f *fetch) bool {
 				t.place = p
 				continue
 			}
-			// Slots of its class have run out: it lives in a run, and holds that run's span.
 		}
 		t.place = 0
 		f.sizes[runs] = t.size
 		runs++
 	}
-	if runs > 0 && !w.arena.AllocRun(f.sizes[:runs], f.places[:runs]) {
+	if runs > 0 && !w.arena.AllocRun(f.sizes[:runs], f.places[:runs]) &&
+		!w.allocSlots(f.sizes[:runs], f.places[:runs]) {
 		for i := range f.tasks {
 			if t := &f.tasks[i]; t.place != 0 {
 				w.arena.Free(t.place)
@@ -157,17 +158,54 @@ func (w *World) allocate(f *fetch) bool {
 	return true
 }
 
+// allocSlots finds a slot for each size: all or nothing.
+func (w *World) allocSlots(sizes []uint32, places []arena.Place) bool {
+	for i, size := range sizes {
+		var ok bool
+		if places[i], ok = w.arena.AllocSlot(size); !ok {
+			for _, p := range places[:i] {
+				w.arena.Free(p)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// abandon ends the stuck fetches of ranks that have left: they need no memory to be given up.
+func (w *World) abandon() {
+	left := w.stuck[:0]
+	for _, f := range w.stuck {
+		if f.cursor == nil || !f.cursor.gone.Load() {
+			left = append(left, f)
+			continue
+		}
+		e := pump.Event{Kind: pump.Staged, Cursor: f.run.Cursor, Run: f.run}
+		for i := range f.tasks {
+			e.Failed.Set(int(f.tasks[i].at))
+		}
+		w.fetcher.recycle(f)
+		w.mail.post(e)
+	}
+	clear(w.stuck[len(left):])
+	w.stuck = left
+}
+
 // patience is how long a fetch that a rank waits for may lack memory before the plan is found too
 // tight: the pump counts bytes, the arena has spans, and only the arena knows how well they fit.
 // hopeless is how long before that rank is told, once nothing is left to give way.
 const (
 	patience = time.Second
-	hopeless = 30 * time.Second
+	hopeless = 30 // times patience
 )
 
 // unstick starts what waited for memory. If a rank waits for one of these and nothing was freed for
 // long, the plan promises more than the arena holds, and it is the plan that gives way.
 func (w *World) unstick(freed bool) {
+	if len(w.stuck) == 0 {
+		return
+	}
+	w.abandon()
 	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
 		w.fetcher.push(w.stuck[0])
 		w.stuck = append(w.stuck[:0], w.stuck[1:]...)
@@ -178,9 +216,9 @@ func (w *World) unstick(freed bool) {
 	}
 	if !w.alarm {
 		w.alarm = true
-		time.AfterFunc(patience, func() { w.mail.call(func() { w.alarm = false }) })
+		time.AfterFunc(w.patience, func() { w.mail.call(func() { w.alarm = false }) })
 	}
-	if time.Since(w.tight) < patience || !w.waitedFor(w.stuck[0]) {
+	if time.Since(w.tight) < w.patience || !w.waitedFor(w.stuck[0]) {
 		return
 	}
 	w.tight = time.Now()
@@ -189,7 +227,7 @@ func (w *World) unstick(freed bool) {
 		w.tighten()
 		return
 	}
-	if c := w.stuck[0].cursor; time.Since(w.gaveWay) > hopeless && !c.gone.Load() {
+	if c := w.stuck[0].cursor; time.Since(w.gaveWay) > hopeless*w.patience && !c.gone.Load() {
 		c.consumer.Failed(0, 0, fmt.Errorf("%w: what is held leaves no room for the next batch: "+
 			"hold fewer batches, or start the daemon with a larger --ram", ErrTooSmall))
 	}

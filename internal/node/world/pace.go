@@ -16,6 +16,8 @@ type pacer struct {
 	best    time.Duration // least time a request took, over the last rounds
 	fresh   time.Duration // least time in this generation
 	rounds  int
+	probe   int // rounds left of a look at the latency without a queue of our own
+	resume  int // the limit after it
 }
 
 const (
@@ -24,8 +26,11 @@ const (
 	// paceRound is the least time over which a rate is taken; a round also lasts until every
 	// request in flight could have been answered twice.
 	paceRound = 20 * time.Millisecond
-	// paceMemory is how many rounds a latency is believed: origins change.
+	// paceMemory is how many rounds a latency is believed: origins change. Then a few requests
+	// at a time look for the new one: measured behind a queue of our own it would justify that
+	// queue, and a longer one next time.
 	paceMemory = 256
+	paceProbe  = 4 // the limit is divided by
 )
 
 func newPacer(most int) pacer { return pacer{most: most, limit: min(paceStart, most)} }
@@ -50,11 +55,20 @@ func (p *pacer) ended(now, took time.Duration, n, active int) {
 }
 
 func (p *pacer) round(length time.Duration) {
+	switch {
+	case p.probe == 2: // what was in flight before has been answered
+		p.probe, p.fresh = 1, 0
+		return
+	case p.probe == 1:
+		p.probe, p.best, p.limit = 0, p.fresh, p.resume
+		return
+	}
 	if p.best == 0 || p.fresh < p.best {
 		p.best = p.fresh
 	}
 	if p.rounds++; p.rounds%paceMemory == 0 {
-		p.best, p.fresh = p.fresh, 0
+		p.probe, p.resume, p.limit = 2, p.limit, max(p.limit/paceProbe, min(paceLeast, p.most))
+		return
 	}
 	if !p.full {
 		return // demand, not the limit, set the rate: it says nothing about the limit

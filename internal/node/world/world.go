@@ -93,6 +93,8 @@ type jam struct {
 	tight   time.Time // since when something has been stuck
 	gaveWay time.Time // since when the plan has not given way to it
 	alarm   bool      // a timer will look at what is stuck
+
+	patience time.Duration
 }
 
 // drainage is the emptying of slabs that go.
@@ -104,6 +106,7 @@ type drainage struct {
 // New opens a world and starts it.
 func New(cfg Config) (*World, error) {
 	w := &World{Config: cfg, began: time.Now(), done: make(chan struct{})}
+	w.patience = patience
 	w.sizes = arena.Measure(cfg.Set.Len(), func(i int) uint32 { return cfg.Set.Size(sample.ID(i)) })
 	slab := slabBytes(cfg.Bytes, cfg.Set.MaxSize())
 	if slab < int64(cfg.Set.MaxSize()) {
