@@ -88,8 +88,8 @@ func (t *table) String() string {
 
 const resultsHead = `# Results
 
-Written by ` + "`make bench`" + `, which replaces the section of each benchmark it runs. Every ratio is
-to a limit taken in the same run or to a constant of the demands; "missed" says that a bar was.
+Written by ` + "`make bench`" + `, which replaces the section of each benchmark it runs. Every ratio
+is to a limit taken in the same run or to a constant of the demands; "missed" says a bar was.
 `
 
 // record replaces a benchmark's section of RESULTS.md.
