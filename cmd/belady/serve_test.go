@@ -341,8 +341,9 @@ func testKilledDaemon(t *testing.T, bin string) {
 			begun = time.Now()
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "belady serve") || time.Since(begun) > 5*time.Second {
-		t.Errorf("after %v: %v", time.Since(begun), err)
+	took := time.Since(begun)
+	if err == nil || !strings.Contains(err.Error(), "belady serve") || took > 5*time.Second {
+		t.Errorf("after %v: %v", took, err)
 	}
 }
 
@@ -429,8 +430,8 @@ func testSocketPaths(t *testing.T, bin string) {
 	}
 }
 
-// testNoDescriptorsLeft (F-38): new clients wait, those that are there read on, and all is well when
-// descriptors are free again.
+// testNoDescriptorsLeft (F-38): new clients wait, those that are there read on, and all is well
+// when descriptors are free again.
 func testNoDescriptorsLeft(t *testing.T, bin string) {
 	h := newHost(t, bin, 400)
 	cmd := h.command("serve", "--ram", "64MiB")

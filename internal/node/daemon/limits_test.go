@@ -224,7 +224,7 @@ func TestSlowConsumer(t *testing.T) {
 	d := n.addSynth("d", "", "samples=500&size=30KB&spread=0.9")
 	var once sync.Once
 	slow := reading{Attach: d.attach(order.Random, 16, 1), data: d, each: func(*batch) bool {
-		once.Do(func() { time.Sleep(2500 * time.Millisecond) })
+		once.Do(func() { time.Sleep(1200 * time.Millisecond) })
 		return true
 	}}
 	fast := reading{Attach: d.attach(order.Random, 16, 3), data: d}

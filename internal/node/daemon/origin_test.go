@@ -241,6 +241,22 @@ func TestFilesThatChange(t *testing.T) {
 	}
 }
 
+// TestTheFaultIsTheBatchs: of several samples that fail, the one named is of the batch that fails.
+func TestTheFaultIsTheBatchs(t *testing.T) {
+	n := start(t, 32*mib, nil)
+	var script []string
+	for _, i := range []int{5, 17, 40, 63} {
+		name := n.nameOf("synth://x?samples=64&size=4KB", i)
+		script = append(script, "absent:"+url.PathEscape(name))
+	}
+	d := n.addSynth("d", "throttle+", "samples=64&size=4KB&throttle.faults="+
+		url.QueryEscape(strings.Join(script, ",")))
+	for range 5 {
+		err := n.try(reading{Attach: d.attach(order.Sequential, 2, 1), data: d})
+		wantError(t, err, wire.CodeAbsent, "sample 5 ")
+	}
+}
+
 // TestAFaultOfOneRankIsNamedToAll: ranks that count on another's fetch hear which sample failed.
 func TestAFaultOfOneRankIsNamedToAll(t *testing.T) {
 	n := start(t, 32*mib, nil)

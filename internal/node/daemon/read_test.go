@@ -58,7 +58,7 @@ func TestRanksShareOneEpoch(t *testing.T) {
 
 func TestEveryPolicy(t *testing.T) {
 	for _, rule := range policy.Names() {
-		for _, ram := range []int64{16 * mib, 20 * mib, 32 * mib} {
+		for _, ram := range []int64{16 * mib, 20 * mib} {
 			n := start(t, ram, func(c *daemon.Config) { c.Staging = 3 * mib })
 			d := n.addSynth("d", "", "samples=400&size=16KB&spread=0.8")
 			at := d.attach(order.Random, 12, 3)

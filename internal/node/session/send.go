@@ -123,8 +123,8 @@ func (s *Session) SlabAdded(info arena.SlabInfo) {
 	s.filled.Signal()
 }
 
-// SlabGone implements world.Consumer. Of a slab that was not announced yet nothing is said: a client
-// that does not read must not gather descriptors here.
+// SlabGone implements world.Consumer. Of a slab that was not announced yet nothing is said: a
+// client that does not read must not gather descriptors here.
 func (s *Session) SlabGone(index uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,6 @@
 package world
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"belady/internal/core/sample"
 	"belady/internal/node/event"
 	"belady/internal/store/arena"
+	"belady/internal/store/origin"
 )
 
 // carry does what a move asks. It reports whether memory was freed.
@@ -61,13 +61,7 @@ func (w *World) lease(m *pump.Move) {
 		return
 	}
 	if m.Failed {
-		err := c.fault
-		if err == nil {
-			err = w.fault // another rank's fetch, which this one had counted on
-		}
-		if err == nil {
-			err = fmt.Errorf("%w: a sample of the batch could not be read", errLeft)
-		}
+		err := w.faultOf(w.pump.IDs(m.Cursor, m.Run.First, m.Run.Count))
 		c.consumer.Failed(int(m.Epoch), int(m.Batch), err)
 		return
 	}
@@ -84,6 +78,18 @@ func (w *World) lease(m *pump.Move) {
 	}
 	c.consumer.Leased(&Lease{Seq: m.Seq, Epoch: int(m.Epoch), Batch: int(m.Batch), Cause: m.Cause,
 		Last: m.Last, IDs: ids, Lengths: w.lengths, Places: w.leased})
+}
+
+// faultOf is why a batch of these samples failed. Its own fetch need not be the one that did: it
+// may have counted on another rank's.
+func (w *World) faultOf(ids []sample.ID) error {
+	for _, id := range ids {
+		if err := w.faults[id]; err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("a sample of the batch could not be read, as a rank that was reading it has "+
+		"left: attach again (%w)", origin.ErrUnavailable)
 }
 
 // need computes a window off the owner's goroutine.
@@ -256,6 +262,9 @@ func (w *World) replan(in plan.Input) {
 	w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
 }
 
+// maxFaults bounds how many samples are remembered as failed.
+const maxFaults = 4096
+
 // ended takes back what a fetch could not read. It runs before the pump hears of it.
 func (w *World) ended(f *fetch) {
 	for i := range f.tasks {
@@ -263,11 +272,10 @@ func (w *World) ended(f *fetch) {
 			w.free(t.id)
 		}
 	}
-	if f.err == nil || errors.Is(f.err, errLeft) {
-		return
+	if len(w.faults) > maxFaults {
+		clear(w.faults)
 	}
-	w.fault = f.err
-	if c := w.cursors[f.run.Cursor]; c != nil {
-		c.fault = f.err
+	for _, e := range f.errs {
+		w.faults[e.ID] = e
 	}
 }

@@ -44,7 +44,6 @@ type Cursor struct {
 	consumer Consumer
 	gone     atomic.Bool // detached: what it has queued need not be fetched
 	credits  atomic.Int64
-	fault    error // owned by the loop: why its next failed batch failed
 }
 
 // Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil

@@ -39,8 +39,8 @@ type fetch struct {
 	left atomic.Int32 // tasks not ended
 
 	mu     sync.Mutex
-	failed pump.Mask // guarded by mu
-	err    error     // guarded by mu: of the first that failed
+	failed pump.Mask      // guarded by mu
+	errs   []*SampleError // guarded by mu: why, but for ranks that have left
 }
 
 // fetcher reads runs from the origin, in the order they were asked for, with as many requests at
@@ -74,7 +74,7 @@ func (f *fetcher) prepare(m *pump.Move, ids []sample.ID, c *Cursor) *fetch {
 	job := f.spare.Get().(*fetch)
 	job.run, job.slots, job.cursor = m.Run, m.Slots, c
 	job.tasks, job.next = job.tasks[:0], 0
-	job.failed, job.err = pump.Mask{}, nil
+	job.failed, job.errs = pump.Mask{}, nil
 	for i, id := range ids {
 		if m.Mask.Has(i) {
 			job.tasks = append(job.tasks, task{id: id, at: int32(i), size: f.world.Set.Size(id)})
@@ -172,14 +172,15 @@ func (f *fetcher) read(job *fetch, t *task, parts []dataset.Part) ([]dataset.Par
 
 func (f *fetcher) fail(job *fetch, t *task, err error) {
 	w := f.world
+	job.mu.Lock()
+	job.failed.Set(int(t.at))
+	if !errors.Is(err, errLeft) {
+		job.errs = append(job.errs,
+			&SampleError{Dataset: w.Name, Name: w.Set.Name(t.id), ID: t.id, Err: err})
+	}
+	job.mu.Unlock()
 	if !errors.Is(err, errLeft) && w.ctx.Err() == nil {
 		w.tell(event.FetchFailed{Dataset: w.Name, Sample: w.Set.Name(t.id), Err: err})
-	}
-	job.mu.Lock()
-	defer job.mu.Unlock()
-	job.failed.Set(int(t.at))
-	if job.err == nil {
-		job.err = &SampleError{Dataset: w.Name, Name: w.Set.Name(t.id), ID: t.id, Err: err}
 	}
 }
 

@@ -72,9 +72,9 @@ type World struct {
 	helpers sync.WaitGroup // goroutines that compute windows
 
 	// Owned by the loop.
-	stagingWanted int64     // where none is configured: what the ranks need
-	cursors       []*Cursor // by the pump's index; nil is free
-	fault         error     // of the last sample that failed
+	stagingWanted int64                      // where none is configured: what the ranks need
+	cursors       []*Cursor                  // by the pump's index; nil is free
+	faults        map[sample.ID]*SampleError // why samples failed last
 	scratch
 	jam
 	drainage
@@ -106,7 +106,7 @@ type drainage struct {
 // New opens a world and starts it.
 func New(cfg Config) (*World, error) {
 	w := &World{Config: cfg, began: time.Now(), done: make(chan struct{})}
-	w.patience = patience
+	w.patience, w.faults = patience, map[sample.ID]*SampleError{}
 	w.sizes = arena.Measure(cfg.Set.Len(), func(i int) uint32 { return cfg.Set.Size(sample.ID(i)) })
 	slab := slabBytes(cfg.Bytes, cfg.Set.MaxSize())
 	if slab < int64(cfg.Set.MaxSize()) {
