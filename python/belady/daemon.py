@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
-from belady.errors import BeladyError, DaemonUnavailable
+from belady.errors import BeladyError, DaemonUnavailable, DatasetAddFailed
 
 _START_S = 30.0
 _STATUS_S = 10.0
@@ -97,8 +97,9 @@ def status(path: str) -> dict[str, Any]:
         answer = control.getresponse()
         text = answer.read()
         if answer.status != 200:
-            raise DaemonUnavailable(f"the daemon on {path} refused to say its status: {text[:200]!r}")
-        return json.loads(text)
+            raise DaemonUnavailable(f"the daemon on {path} does not say its status: {text[:99]!r}")
+        said: dict[str, Any] = json.loads(text)
+        return said
     except (OSError, http.client.HTTPException, ValueError) as e:
         raise DaemonUnavailable(
             f"no daemon answers on {path}: start one with `belady serve` ({e})"
@@ -212,8 +213,6 @@ def _number(text: str) -> int:
 
 def add_dataset(place: Place, name: str, url: str) -> None:
     """Scan a path or URL under a name with `belady dataset add`, whose progress is shown."""
-    from belady.errors import DatasetAddFailed
-
     with tempfile.TemporaryFile() as said:
         done = subprocess.run(
             [binary(), "dataset", "add", "--dir", place.dir, name, url],

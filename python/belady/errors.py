@@ -19,6 +19,7 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     │   └── OriginUnavailable (TimeoutError)
     ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
     ├── DatasetAddFailed                        `belady dataset add` refused
+    ├── OrderDrift                              a batch is not what this process computed
     ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order
     ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
     ├── LoaderClosed         (RuntimeError)     used after close(), or in another process
@@ -94,6 +95,10 @@ class ManifestError(BeladyError, ValueError):
 
 class DatasetAddFailed(BeladyError):
     """`belady dataset add` refused; the text is its own."""
+
+
+class OrderDrift(BeladyError):
+    """The daemon delivered other samples than PyTorch's sampler gives, as computed here."""
 
 
 class StateMismatch(BeladyError, ValueError):

@@ -17,15 +17,23 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from belady import wire
 from belady.dataset import Dataset
-from belady.errors import BadRequest, LoaderClosed, NotYetSupported, StateMismatch
+from belady.errors import (
+    BadRequest,
+    LoaderClosed,
+    NotYetSupported,
+    OrderDrift,
+    StateMismatch,
+)
 from belady.reading import Reading
-from belady.session import Session, Stats
+from belady.session import Batch, Session, Stats
 from belady.shape import Shaper
 from belady.world import Dealing, World, here
 
 STATE_VERSION = 1
 # The epoch after the last that an order can have. Training loops do not say how many they want.
 _EPOCHS = 1 << 24
+# Orders up to this length are computed here too, and every batch is compared: 0.1 s an epoch.
+_CHECKED_MAX = 1 << 22
 _Ids = Sequence[int]
 
 
@@ -75,15 +83,18 @@ class DataLoader:
     Arguments have PyTorch's names, order, defaults and meaning. Those after the star are Belady's.
 
     `seed=s` shuffles as `DistributedSampler(seed=s)` does, in a world of one too. Without a seed a
-    world of one shuffles as the stock loader does, drawing from PyTorch's global generator where the
-    stock loader draws; a larger world shuffles as `DistributedSampler(seed=0)`. The epoch advances
-    with each iterator until `set_epoch` is first called. `sampler`, `batch_sampler` and `generator`
-    work as in PyTorch; a sampler is read to its end when its epoch begins.
+    world of one shuffles as the stock loader does, drawing from PyTorch's global generator where
+    the stock loader draws; a larger world shuffles as `DistributedSampler(seed=0)`. The epoch
+    advances with each iterator until `set_epoch` is first called. `sampler`, `batch_sampler` and
+    `generator` work as in PyTorch; a sampler is read to its end when its epoch begins.
 
     `rank` and `world_size` come from these arguments, torch.distributed, torchrun or srun.
-    `drop_last` is about a rank's last batch, `sampler_drop_last` is DistributedSampler's `drop_last`.
+    `drop_last` is about a rank's last batch, `sampler_drop_last` is DistributedSampler's own.
     `lookahead` batches wait ahead of the loop; beyond `lookahead + 2` held batches further ones are
     private copies. `copy=True` makes every batch one.
+
+    `num_workers=k` transforms and collates in k processes, PyTorch's own, seeded as PyTorch seeds
+    them. With 0, the default, both happen in the loop's process; reading never does.
 
     `collate_fn=None` is PyTorch's `default_collate` over what the dataset's `transform` returned;
     `collate_fn=list` gives lists of it, of `belady.Sample` without a transform.
@@ -182,8 +193,9 @@ class DataLoader:
         now = self._progress
         if now is not None and (now.exhausted or now.epoch.number != epoch):
             self._progress = None
-        if self._sampler is not None and hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        set_epoch = getattr(self._sampler, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
 
     # -- position
 
@@ -209,10 +221,14 @@ class DataLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a position. Iterators that are alive stay where they are."""
         if state.get("version") != STATE_VERSION:
-            raise StateMismatch(f"a state of version {state.get('version')!r}: {STATE_VERSION} is read")
+            raise StateMismatch(
+                f"the state's version is {state.get('version')!r}, and {STATE_VERSION} is read"
+            )
         mine = self.state_dict()
-        for key, what in (("content", "dataset"), ("samples", "dataset"), ("order", "kind of order"),
-                          ("shuffle", "kind of order"), ("seed", "seed")):
+        for key, what in (
+            ("content", "dataset"), ("samples", "dataset"), ("order", "kind of order"),
+            ("shuffle", "kind of order"), ("seed", "seed"),
+        ):
             if key == "seed" and self._kind == "torch-random":
                 continue  # drawn, and so a part of the position
             if state.get(key) != mine[key]:
@@ -336,6 +352,7 @@ class _Iterator:
         self._opened = False
         self._closed = False
         self._over = False
+        self._expected: Any = None
         if loader.batch_sampler is not None:
             self._rest = iter(loader.batch_sampler)
         # A resumed epoch drew before its checkpoint, and the generators' states come from there.
@@ -361,8 +378,23 @@ class _Iterator:
             epoch = self.progress.epoch = epoch._replace(seed=_draw_sampler_seed())
         if self._dealing.batches(epoch.position) == 0:
             self._over = True
-        else:
-            self._session = loader._open(epoch, None, 0)
+            return
+        self._session = loader._open(epoch, None, 0)
+        if "torch" in sys.modules and len(loader.dataset) <= _CHECKED_MAX:
+            self._expected = _expected(loader, epoch)
+
+    def _check(self, batch: Batch) -> None:
+        """Compare a batch with the order computed here, not with what the daemon was told."""
+        if self._expected is None:
+            return
+        at = self._taken * self._dealing.batch
+        expected: list[int] = self._expected[at : at + len(batch.ids)].tolist()
+        if expected != list(batch.ids):
+            self._end()
+            raise OrderDrift(
+                f"batch {batch.number} of epoch {batch.epoch} holds other samples than PyTorch's"
+                " sampler gives: report it, with `belady version` and torch.__version__"
+            )
 
     def __iter__(self) -> _Iterator:
         return self
@@ -378,6 +410,7 @@ class _Iterator:
         if batch is None:
             self._finish()
             raise StopIteration
+        self._check(batch)
         self._taken += 1
         if batch.last:
             self._over = True
@@ -433,9 +466,9 @@ class _WorkerIterator:
             resumed=epoch.position > 0,
         )
 
-    def _batches(self) -> list[_Ids]:
+    def _batches(self) -> Sequence[_Ids]:
         """All that is left of this rank's epoch. What is drawn for it is drawn here."""
-        from belady.torch import dealt, draw_seed, entries
+        from belady.torch import draw_seed
 
         loader, epoch = self._loader, self.progress.epoch
         kind = loader._kind
@@ -444,14 +477,12 @@ class _WorkerIterator:
             rest, batches = _sampled(loader, source)
             next(rest, None)
             return batches[epoch.position :]
-        if kind == "torch-random":
-            if epoch.seed is None:
-                epoch = self.progress.epoch = epoch._replace(seed=draw_seed())
-            seed = epoch.seed or 0
-        else:
-            seed = (loader.seed or 0) + epoch.number
-        p = entries(kind, len(loader.dataset), seed)
-        return dealt(p, epoch.position, loader.world.rank, self._dealing)
+        if kind == "torch-random" and epoch.seed is None:
+            epoch = self.progress.epoch = epoch._replace(seed=draw_seed())
+        ids: list[int] = _expected(loader, epoch).tolist()
+        size = self._dealing.batch
+        end = size * self._dealing.batches(epoch.position)
+        return [ids[at : at + size] for at in range(0, end, size)]
 
     def __iter__(self) -> _WorkerIterator:
         return self
@@ -474,6 +505,15 @@ class _WorkerIterator:
             from belady.torch import workers
 
             workers.stop(results)
+
+
+def _expected(loader: DataLoader, epoch: _Epoch) -> Any:
+    """The ids that PyTorch's sampler gives this rank from a position on, as a tensor."""
+    from belady.torch import dealt, entries
+
+    seed = epoch.seed if loader._kind == "torch-random" else (loader.seed or 0) + epoch.number
+    p = entries(loader._kind, len(loader.dataset), seed or 0)
+    return dealt(p, epoch.position, loader.world.rank, loader._dealing())
 
 
 def _sampled(

@@ -34,6 +34,9 @@ class Manifest:
         view = memoryview(self._map)
         if len(view) < _HEADER.size:
             raise self._broken("it is cut short")
+        self.samples: int
+        self.bytes: int
+        self.largest: int
         (magic, version, _, content, self.samples, self.bytes, self.largest, _, fields, classes,
          length) = _HEADER.unpack_from(view)
         if magic != _MAGIC:
@@ -89,7 +92,7 @@ class Manifest:
         return self._classes
 
     def label(self, index: int) -> int:
-        return struct.unpack_from("<i", self._sections[_LABELS], 4 * self._checked(index))[0]
+        return int(struct.unpack_from("<i", self._sections[_LABELS], 4 * self._checked(index))[0])
 
     def name(self, index: int) -> str:
         """A sample's name. Bytes that are no UTF-8 come as `os.fsdecode` gives them."""

@@ -82,7 +82,7 @@ class Batch(NamedTuple):
     """One lease, mapped. Each view keeps the lease; dropping all of them gives it back."""
 
     epoch: int
-    index: int
+    number: int
     last: bool
     ids: Sequence[int]
     views: list[memoryview]
@@ -118,9 +118,10 @@ class Session:
         self._pid = os.getpid()
         self._connection: Optional[Connection] = None
         self._slabs: dict[int, Slab] = {}
-        self._content = ""
+        self._content: str = ""
         self._ended = False
         self._skipped = False
+        self._interrupted = False
         self._said_copies = False
         self._hold_bytes = sys.maxsize
         try:
@@ -224,6 +225,9 @@ class Session:
             )
         if self._ended:
             return None
+        if self._interrupted:
+            self._interrupted = False
+            self._reconnect(Lost("a signal interrupted it"))
         if self._connection is None:
             raise LoaderClosed("the loader was closed: make a new one")
         d = self._due
@@ -239,6 +243,14 @@ class Session:
                 continue
             except ProtocolError:
                 self._drop()
+                raise
+            except BeladyError:
+                raise
+            except BaseException:
+                # A signal's exception comes between any two steps. What was read may be torn, so
+                # this connection ends here; whoever goes on gets the batch that was due.
+                self._drop()
+                self._due, self._interrupted = d, True
                 raise
             return batch
 
@@ -256,7 +268,7 @@ class Session:
             if kind == wire.SLAB:
                 info = wire.decode_slab(payload)
                 fd = connection.descriptor()
-                self._slabs[info.index] = Slab(fd, info.size, info.kind == wire.PACKED_RING)
+                self._slabs[info.number] = Slab(fd, info.size, info.kind == wire.PACKED_RING)
             elif kind == wire.SLAB_GONE:
                 self._slabs.pop(wire.decode_slab_gone(payload), None)
             elif kind == wire.END:
@@ -360,6 +372,7 @@ class Session:
 
     def close(self) -> None:
         """Want no more. Views in hand stay valid; what was sent ahead is given back at once."""
+        self._interrupted = False
         connection = self._connection
         if connection is not None and self.ours and connection.lent:
             connection.send(wire.frame(wire.DETACH))

@@ -50,7 +50,7 @@ class Slab:
             address = _libc.mmap(None, size, protection, mmap.MAP_SHARED, fd, 0)
             if address == _MAP_FAILED:
                 e = ctypes.get_errno()
-                raise OSError(e, f"cannot map {size} bytes of the daemon's memory: {os.strerror(e)}")
+                raise OSError(e, f"cannot map the daemon's memory, {size} bytes: {os.strerror(e)}")
         finally:
             os.close(fd)
         self.size = size

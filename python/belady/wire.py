@@ -11,7 +11,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from belady.errors import BeladyError, ProtocolError, from_code
 
@@ -71,7 +71,7 @@ class Attached(NamedTuple):
 
 
 class SlabInfo(NamedTuple):
-    index: int
+    number: int
     kind: int
     size: int
 
@@ -170,8 +170,8 @@ def decode_welcome(payload: bytes) -> Welcome:
 
 def decode_attached(payload: bytes) -> Attached:
     try:
-        a = json.loads(payload)
-        start = a.get("start") or {}
+        a: dict[str, Any] = json.loads(payload)
+        start: dict[str, Any] = a.get("start") or {}
         return Attached(
             session=str(a.get("session", "")),
             samples=int(a.get("samples", 0)),
@@ -239,7 +239,7 @@ def decode_error(payload: bytes) -> ErrorFrame:
     return ErrorFrame(code, bool(fatal), epoch, batch, text)
 
 
-def _column(payload: bytes, at: int, n: int, code: str) -> Sequence[int]:
+def _column(payload: bytes, at: int, n: int, code: Literal["I", "Q"]) -> Sequence[int]:
     width = 4 if code == "I" else 8
     if sys.byteorder == "little":
         return memoryview(payload)[at : at + width * n].cast(code)

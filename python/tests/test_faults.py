@@ -110,7 +110,7 @@ def test_changed_and_absent_samples(node: Node) -> None:
 
 
 def test_fork(node: Node, files: Path) -> None:
-    """A child may not use its parent's iterator, makes its own, and does not disturb the parent's."""
+    """A child may not use its parent's iterator, makes its own, and does not disturb it."""
     loader = loader_of(files, {"seed": 2})
     want = [[s.id for s in batch] for batch in loader]
     loader.set_epoch(0)
@@ -150,6 +150,24 @@ def test_signals_interrupt_a_wait(node: Node) -> None:
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(Interrupted):
                 next(iterator)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_going_on_after_a_signal(node: Node) -> None:
+    """Nothing is missing or twice when a loop goes on, as in a notebook."""
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    source = "throttle+synth://later?samples=40&size=10KB&throttle.rate=500KB"
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with loader_of(source, {"seed": 1}) as loader:
+            iterator = iter(loader)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Interrupted):
+                next(iterator)
+            assert sorted(s.id for batch in iterator for s in batch) == list(range(40))
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -212,7 +230,8 @@ def test_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(belady.DaemonUnavailable, match="not a socket"):
         daemon.find_or_start()
     with pytest.raises(belady.BadRequest, match="bytes"):
-        Session(Config("/" + "long/" * 30), Request("j", "d", {}, 1, 0), wire.Start(0, 0, 0), Stats())
+        request = Request("j", "d", {}, 1, 0)
+        Session(Config("/" + "long/" * 30), request, wire.Start(0, 0, 0), Stats())
 
 
 # -- daemons that lie
@@ -306,7 +325,9 @@ def test_descriptors_are_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         test_broken_daemons(lambda peer: send_slab(peer, 8192))
-        session, thread = scripted(send_slab)
+        sent = threading.Event()
+        session, thread = scripted(lambda peer: (send_slab(peer), sent.set()) and None)
+        sent.wait()
         session.close()
         thread.join()
     assert len(os.listdir("/proc/self/fd")) == before

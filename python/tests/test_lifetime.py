@@ -74,7 +74,8 @@ def test_crossing_a_process_copies(node: Node, files: Path) -> None:
 
 def test_always_copies(node: Node, files: Path) -> None:
     with belady.DataLoader(files, 30, collate_fn=list, copy=True) as loader:
-        assert [bytes(s) for batch in loader for s in batch] == [d for d, _, _ in image_folder(files)]
+        got = [bytes(s) for batch in loader for s in batch]
+        assert got == [data for data, _, _ in image_folder(files)]
         assert loader.stats()["belady/private_copies"] == len(loader)
 
 

@@ -212,8 +212,9 @@ def test_refusals(node: Node, files: Path, dataset: belady.Dataset) -> None:
     with pytest.raises(belady.NotYetSupported):
         belady.DataLoader(dataset, on_error="replace")
     for options in (
-        {"batch_size": 0}, {"sampler": [1], "shuffle": True}, {"batch_size": None, "drop_last": True},
-        {"batch_sampler": [[1]], "batch_size": 2}, {"seed": 1, "sampler": [1]}, {"timeout": -1},
+        {"batch_size": 0}, {"sampler": [1], "shuffle": True}, {"num_workers": -1},
+        {"batch_size": None, "drop_last": True}, {"seed": 1, "sampler": [1]}, {"timeout": -1},
+        {"batch_sampler": [[1]], "batch_size": 2},
         {"lookahead": 0}, {"prefetch_factor": 2},
     ):
         with pytest.raises(ValueError):
@@ -230,6 +231,23 @@ def test_batch_too_large_for_the_arena(node: Node) -> None:
     with belady.DataLoader(url, 256, seed=1, shuffle=True, collate_fn=list) as loader:
         with pytest.raises(belady.ArenaTooSmall):
             next(iter(loader))
+
+
+def test_drift_is_found(dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch is compared with the order computed here; the first that differs is an error."""
+    import belady.torch
+
+    p = belady.torch.entries("torch-distributed", len(dataset), 1)
+    p[[50, 51]] = p[[51, 50]]
+    monkeypatch.setattr(belady.torch, "entries", lambda *_: p)
+    with belady.DataLoader(dataset, 20, True, seed=1, collate_fn=list) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            next(iterator)
+        with pytest.raises(belady.OrderDrift, match="batch 2 of epoch 0"):
+            next(iterator)
+        with pytest.raises(StopIteration):
+            next(iterator)
 
 
 def test_stats(dataset: belady.Dataset, files: Path) -> None:

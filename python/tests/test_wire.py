@@ -111,9 +111,10 @@ def test_headers_are_checked() -> None:
 
 
 def test_errors_have_classes() -> None:
-    error = wire.decode_error(struct.pack("<HBBII", 4, 1, 0, 2, 3) + "no dataset x".encode())
+    error = wire.decode_error(struct.pack("<HBBII", 4, 1, 0, 2, 3) + b"no dataset x")
     assert (error.fatal, error.epoch, error.batch) == (True, 2, 3)
-    assert isinstance(error.exception(), UnknownDataset) and "no dataset x" in str(error.exception())
+    assert isinstance(error.exception(), UnknownDataset)
+    assert "no dataset x" in str(error.exception())
     assert isinstance(wire.ErrorFrame(999, True, 0, 0, "new").exception(), BeladyError)
 
 

@@ -54,22 +54,19 @@ def entries(kind: str, samples: int, seed: int) -> torch.Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
 
 
-def dealt(p: torch.Tensor, position: int, rank: int, dealing: Dealing) -> list[list[int]]:
-    """A rank's batches of what a position leaves of P (docs/format/order.md, "By stride")."""
+def dealt(p: torch.Tensor, position: int, rank: int, dealing: Dealing) -> torch.Tensor:
+    """A rank's ids of what a position leaves of P (docs/format/order.md, "By stride")."""
     total = dealing.of_rank(position) * dealing.world
     q = p[position:][:total]
     while len(q) < total:
         q = torch.cat([q, p[: total - len(q)]])
-    ids: list[int] = q[rank :: dealing.world].tolist()
-    return [
-        ids[at : at + dealing.batch]
-        for at in range(0, dealing.batches(position) * dealing.batch, dealing.batch)
-    ]
+    return q[rank :: dealing.world]
 
 
 def permutation(samples: int, generator: Any) -> Iterable[int]:
     """RandomSampler with a generator of the user's."""
-    return torch.utils.data.RandomSampler(range(samples), generator=generator)
+    sampler: Iterable[int] = torch.utils.data.RandomSampler(range(samples), generator=generator)
+    return sampler
 
 
 def pin() -> Optional[Callable[[Any], Any]]:
@@ -77,6 +74,7 @@ def pin() -> Optional[Callable[[Any], Any]]:
     if not torch.cuda.is_available():
         warnings.warn("pin_memory=True has no effect: no accelerator is found", stacklevel=3)
         return None
-    from torch.utils.data._utils.pin_memory import pin_memory
+    from torch.utils.data._utils import pin_memory
 
-    return pin_memory
+    move: Callable[[Any], Any] = pin_memory.pin_memory
+    return move

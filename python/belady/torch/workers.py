@@ -1,9 +1,9 @@
 """Worker processes: PyTorch's own, each reading its share of a rank's batches from the daemon.
 
 PyTorch deals batch i to worker i mod k, seeds worker w with base_seed + w, and carries results over
-in order. All of that stays PyTorch's: the stock loader runs over a dataset whose item i is the whole
-i-th batch, transformed and collated. Each worker opens a session of its own for the batches it will
-be asked for, so the daemon knows them ahead.
+in order. All of that stays PyTorch's: the stock loader runs over a dataset whose item i is the
+whole i-th batch, transformed and collated. Each worker opens a session of its own for the batches
+it will be asked for, so the daemon knows them ahead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Options(NamedTuple):
     prefetch_factor: Optional[int]
 
 
-class Batches(torch.utils.data.Dataset[Any]):
+class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     """Item i is batch i. In a worker only: it reads i, i + k, i + 2k and so on."""
 
     def __init__(self, reading: Reading, shape: Shaper, batches: Sequence[Sequence[int]]) -> None:
@@ -51,7 +51,7 @@ class Batches(torch.utils.data.Dataset[Any]):
     def __getitem__(self, i: int) -> tuple[Any, dict[str, Any]]:
         stats = Stats()
         if self._session is None:
-            info = torch.utils.data.get_worker_info()
+            info: Any = torch.utils.data.get_worker_info()
             self._due, self._step = i, info.num_workers if info else 1
             mine = self._batches[i :: self._step]
             self._session = self._reading.open(wire.Start(0, 0, 0), stats, mine)
@@ -97,7 +97,7 @@ def start(
         worker_init_fn=options.worker_init_fn, generator=options.generator,
         multiprocessing_context=options.multiprocessing_context, **extra,
     )
-    iterator = iter(stock)
+    iterator: Iterator[tuple[Any, dict[str, Any]]] = iter(stock)
     generator.set_state(after)
     return iterator
 

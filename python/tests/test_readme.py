@@ -1,0 +1,64 @@
+"""The README's examples run, and its three lines mean what the stock loader's did."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+import belady
+from conftest import Node, image_folder
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
+
+
+def test_examples(node: Node, files: Path) -> None:
+    loop, resume = blocks("python")
+    scope: dict[str, Any] = {"PATH": node.folder / "padded"}
+    for i in range(40):
+        folder = node.folder / "padded" / f"class{i % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{i}.bin").write_bytes(bytes([i]) * (20 + i))
+    exec(loop, scope)
+    scope["loader"] = belady.DataLoader(scope["dataset"], batch_size=8, shuffle=True, seed=7)
+    exec(resume, scope)
+    scope["loader"].close()
+
+
+def test_three_lines(node: Node, files: Path) -> None:
+    (diff,) = blocks("diff")
+    before = [line[1:] for line in diff.splitlines() if line[0] == "-"]
+    after = [line[1:] for line in diff.splitlines() if line[0] == "+"]
+    assert len(after) == 3
+
+    def run(lines: list[str], scope: dict[str, Any]) -> list[Any]:
+        exec("\n".join(lines).replace("/data/train", str(files)), scope)
+        return [[x.tolist() for x in batch] for batch in scope["loader"]]
+
+    class ImageFolder(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        """torchvision's, for files that are no images."""
+
+        def __init__(self, root: str, transform: Any) -> None:
+            self.files = image_folder(Path(root))
+
+        def __len__(self) -> int:
+            return len(self.files)
+
+        def __getitem__(self, i: int) -> tuple[int, int]:
+            return len(self.files[i][0]), self.files[i][1]
+
+    def sampler(dataset: Any, seed: int) -> Any:
+        return DistributedSampler(dataset, 1, 0, seed=seed)
+
+    theirs = run(before, {"ImageFolder": ImageFolder, "transform": None, "DataLoader": DataLoader,
+                          "DistributedSampler": sampler})
+    scope: dict[str, Any] = {"transform": lambda s: (len(s.data), s.label)}
+    assert run(after, scope) == theirs
+    scope["loader"].close()
