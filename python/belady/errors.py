@@ -20,6 +20,7 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
     ├── DatasetAddFailed                        `belady dataset add` refused
     ├── OrderDrift                              a batch is not what this process computed
+    ├── RaggedBatch          (ValueError)       "stack" was given samples of unequal length
     ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order
     ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
     ├── LoaderClosed         (RuntimeError)     used after close(), or in another process
@@ -99,6 +100,10 @@ class DatasetAddFailed(BeladyError):
 
 class OrderDrift(BeladyError):
     """The daemon delivered other samples than PyTorch's sampler gives, as computed here."""
+
+
+class RaggedBatch(BeladyError, ValueError):
+    """collate_fn="stack" was given samples of unequal length."""
 
 
 class StateMismatch(BeladyError, ValueError):

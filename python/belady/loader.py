@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Literal, NamedTuple, Optional, Union
 
 from belady import wire
 from belady.dataset import Dataset
@@ -26,7 +26,7 @@ from belady.errors import (
 )
 from belady.reading import Reading
 from belady.session import Batch, Session, Stats
-from belady.shape import Shaper
+from belady.shape import STACK, Shaper
 from belady.world import Dealing, World, here
 
 STATE_VERSION = 1
@@ -97,7 +97,9 @@ class DataLoader:
     them. With 0, the default, both happen in the loop's process; reading never does.
 
     `collate_fn=None` is PyTorch's `default_collate` over what the dataset's `transform` returned;
-    `collate_fn=list` gives lists of it, of `belady.Sample` without a transform.
+    `collate_fn=list` gives lists of it, of `belady.Sample` without a transform;
+    `collate_fn="stack"` gives samples of equal length, untransformed, as one tensor of bytes and
+    one of labels, without a copy in this process.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class DataLoader:
         sampler: Optional[Iterable[int]] = None,
         batch_sampler: Optional[Iterable[_Ids]] = None,
         num_workers: int = 0,
-        collate_fn: Optional[Callable[[list[Any]], Any]] = None,
+        collate_fn: Union[Callable[[list[Any]], Any], Literal["stack"], None] = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -312,7 +314,7 @@ class DataLoader:
     def _reading(self, epoch: _Epoch, epochs: int) -> Reading:
         return Reading(
             self.dataset.name, self._order(epoch.seed), epochs, self.world.rank, self.world.size,
-            self.lookahead, float(self.timeout), self._copy,
+            self.lookahead, float(self.timeout), self._copy, packed=self.collate_fn == STACK,
         )
 
     def _park(self, session: Session) -> None:
@@ -569,6 +571,10 @@ def _refuse(
         raise NotYetSupported("pin_memory_device and in_order=False are not there yet")
     if on_error != "raise":
         raise NotYetSupported(f"on_error={on_error!r} is not there yet: only 'raise' is")
+    if loader.collate_fn == STACK and (
+        loader.dataset.transform is not None or loader.num_workers or loader.batch_size is None
+    ):
+        raise ValueError('collate_fn="stack" excludes transform, num_workers and batch_size=None')
     if loader.collate_fn is None and loader.dataset.transform is None:
         raise BadRequest(
             "default_collate cannot put undecoded samples together: give the dataset a transform,"

@@ -27,6 +27,7 @@ class Reading:
     lookahead: int
     timeout_s: float
     copy: bool
+    packed: bool = False
 
     def open(
         self, start: wire.Start, stats: Stats, batches: Iterable[Sequence[int]] = ()
@@ -37,7 +38,8 @@ class Reading:
             place.socket, lookahead=self.lookahead, timeout_s=self.timeout_s, copy=self.copy,
             revive=lambda: daemon.restart_ours(place),
         )
-        request = Request(_job(), self.dataset, self.order, self.epochs, self.rank)
+        request = Request(_job(), self.dataset, self.order, self.epochs, self.rank,
+                          self.packed)
         session = Session(config, request, start, stats, batches)
         session.limit_hold(self._hold_bytes(place))
         return session

@@ -88,6 +88,9 @@ class Batch(NamedTuple):
     views: list[memoryview]
     # For each sample its fields' names and lengths, if the dataset has several fields.
     cuts: Optional[list[tuple[tuple[str, int], ...]]]
+    # A packed lease as a whole, to be written at will: sample i begins at i·stride.
+    block: Optional[memoryview] = None
+    stride: int = 0
 
 
 class Request(NamedTuple):
@@ -98,6 +101,8 @@ class Request(NamedTuple):
     order: dict[str, Any]
     epochs: int
     rank: int
+    # Ask for packed leases; the daemon may still send scattered ones.
+    packed: bool = False
 
 
 class Session:
@@ -164,6 +169,7 @@ class Session:
                         "epochs": r.epochs,
                         "start": self._due._asdict(),
                         "rank": r.rank,
+                        "packed": r.packed,
                         "client": {"pid": self._pid, "name": os.path.basename(sys.argv[0] or "")},
                     }
                 )
@@ -321,13 +327,19 @@ class Session:
         connection.lend(lease.seq)
         token = Token(connection.release, lease.seq)
         views = _views(self._slabs, lease, token)
+        block = _block(self._slabs, lease, token) if lease.packed else None
         del token
         stats = self._stats
         crowded = (
             held >= self._config.lookahead + 2 or (held + 1) * lease.size > self._hold_bytes
         )
         if crowded or self._config.copy:
-            views = [memoryview(bytes(view)) for view in views]
+            if block is None:
+                views = [memoryview(bytes(view)) for view in views]
+            else:
+                block = memoryview(bytearray(block))
+                starts = range(0, len(block), lease.stride)
+                views = [block[at : at + n] for at, n in zip(starts, lease.lengths)]
             stats.private_copies += 1
             if not self._config.copy:
                 self._say_copies(held)
@@ -336,7 +348,10 @@ class Session:
         stats.bytes += lease.size
         # The batch before this one is given back in a moment: one write tells of both.
         connection.queue(wire.credit(1))
-        return Batch(lease.epoch, lease.batch, last, lease.ids, views, self._cuts(lease))
+        cuts = self._cuts(lease)
+        return Batch(
+            lease.epoch, lease.batch, last, lease.ids, views, cuts, block, lease.stride
+        )
 
     def _cuts(self, lease: wire.Lease) -> Optional[list[tuple[tuple[str, int], ...]]]:
         k = lease.fields
@@ -432,6 +447,19 @@ def _views(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> list[memo
             raise ProtocolError(f"a sample crosses the end of slab {index}")
         views.append(view)
     return views
+
+
+def _block(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> Optional[memoryview]:
+    """All of a packed lease, if it lies in memory that is this session's own."""
+    size = len(lease.ids) * lease.stride
+    slab = slabs.get(lease.base >> wire.OFFSET_BITS)
+    if slab is None or not slab.writable or not size:
+        return None
+    offset = lease.base & wire.OFFSET_MASK
+    block = slab.lend(token)[offset : offset + size]
+    if len(block) != size:
+        raise ProtocolError("a packed lease crosses the end of its slab")
+    return block
 
 
 def _connect(path: str, timeout_s: float) -> Connection:

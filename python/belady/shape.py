@@ -13,18 +13,24 @@ from belady.sample import Sample
 from belady.session import Batch
 
 
+# A collate_fn that is a name: raw samples of equal length as one tensor, and their labels.
+STACK = "stack"
+
+
 class Shaper:
     """What a loader does with each batch. Picklable if the user's functions are."""
 
-    def __init__(
-        self, dataset: Dataset, collate_fn: Optional[Callable[[Any], Any]], batched: bool
-    ) -> None:
+    def __init__(self, dataset: Dataset, collate_fn: Any, batched: bool) -> None:
         self.dataset = dataset
         self._collate_fn = collate_fn
         self._batched = batched
 
     def __call__(self, batch: Batch) -> Any:
         names = self.dataset.manifest
+        if self._collate_fn == STACK:
+            from belady.torch import stacked
+
+            return stacked(batch, names.labels)
         if batch.cuts is None:
             samples = [Sample(i, view, names) for i, view in zip(batch.ids, batch.views)]
         else:

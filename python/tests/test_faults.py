@@ -325,9 +325,8 @@ def test_descriptors_are_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         test_broken_daemons(lambda peer: send_slab(peer, 8192))
-        sent = threading.Event()
-        session, thread = scripted(lambda peer: (send_slab(peer), sent.set()) and None)
-        sent.wait()
+        session, thread = scripted(send_slab)
+        eventually(lambda: session._connection._receive(), "the slab came")  # type: ignore
         session.close()
         thread.join()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import belady
 from conftest import Node, eventually, image_folder
@@ -79,11 +80,42 @@ def test_always_copies(node: Node, files: Path) -> None:
         assert loader.stats()["belady/private_copies"] == len(loader)
 
 
+def test_stacked_tensors_are_the_users(node: Node) -> None:
+    """A packed batch may be written to, is nobody else's, and outlives its loader."""
+    url = "synth://equal?samples=1000&size=3KB&classes=7"
+    with belady.DataLoader(url, 64, True, seed=1, collate_fn=list) as loader:
+        want = [[(bytes(s), s.label) for s in batch] for batch in loader]
+    loader = belady.DataLoader(url, 64, True, seed=1, collate_fn="stack")
+    for _ in range(2):  # the second time over what the first one wrote
+        loader.set_epoch(0)
+        held = []
+        for (rows, labels), batch in zip(loader, want):
+            assert rows.dtype == torch.uint8 and rows.shape == (len(batch), 3000)
+            got = zip((bytes(row.numpy()) for row in rows), labels.tolist())
+            assert list(got) == batch
+            held.append(rows[:, :10].add_(1))
+            rows[:, 10:].zero_()
+    loader.close()
+    del loader, rows
+    for rows, batch in zip(held, want):
+        heads = torch.stack([torch.tensor(list(data[:10]), dtype=torch.uint8) for data, _ in batch])
+        assert torch.equal(rows, heads + 1)
+    del held, rows
+    eventually(lambda: node.ranks() == 0, "the last tensor gives the lease back", 1.0)
+
+
+def test_ragged_samples_are_not_stacked(node: Node, files: Path) -> None:
+    with belady.DataLoader(files, 8, collate_fn="stack") as loader:
+        with pytest.raises(belady.RaggedBatch, match="cannot be stacked"):
+            next(iter(loader))
+    for options in ({"num_workers": 1}, {"batch_size": None}):
+        with pytest.raises(ValueError):
+            belady.DataLoader(files, collate_fn="stack", **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("options", [{"seed": 1}, {}, {"generator": True}], ids=str)
 def test_abandoned_iterators(node: Node, files: Path, options: dict[str, object]) -> None:
     if "generator" in options:
-        import torch
-
         options = {"generator": torch.Generator()}
     loader = belady.DataLoader(files, 8, True, collate_fn=list, **options)  # type: ignore[arg-type]
     for i, _ in enumerate(loader):

@@ -7,7 +7,7 @@ a script's other random numbers are what they would be with the stock loader.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
 
 import torch
@@ -15,6 +15,8 @@ import torch.distributed
 import torch.utils.data
 from torch.utils.data import default_collate, default_convert
 
+from belady.errors import RaggedBatch
+from belady.session import Batch
 from belady.world import Dealing
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "entries",
     "permutation",
     "pin",
+    "stacked",
     "version",
 ]
 
@@ -67,6 +70,28 @@ def permutation(samples: int, generator: Any) -> Iterable[int]:
     """RandomSampler with a generator of the user's."""
     sampler: Iterable[int] = torch.utils.data.RandomSampler(range(samples), generator=generator)
     return sampler
+
+
+def stacked(batch: Batch, labels: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Samples of equal length as one uint8 tensor, a row each, and their labels.
+
+    The tensor lies where the daemon packed the batch, in memory lent to this session alone: writing
+    to it is safe, and the lease lasts as long as the tensor or a view of it.
+    """
+    n, size = len(batch.views), len(batch.views[0])
+    for id, view in zip(batch.ids, batch.views):
+        if len(view) != size:
+            raise RaggedBatch(
+                f"sample {batch.ids[0]} has {size} bytes and sample {id} has {len(view)}, which"
+                ' cannot be stacked: give a transform, or another collate_fn than "stack"'
+            )
+    if batch.block is not None:
+        rows = torch.frombuffer(batch.block, dtype=torch.uint8).view(n, batch.stride)[:, :size]
+    elif size:
+        rows = torch.frombuffer(bytearray().join(batch.views), dtype=torch.uint8).view(n, size)
+    else:
+        rows = torch.empty(n, 0, dtype=torch.uint8)
+    return rows, torch.tensor([labels[i] for i in batch.ids])
 
 
 def pin() -> Optional[Callable[[Any], Any]]:
