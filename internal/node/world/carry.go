@@ -124,15 +124,15 @@ func (w *World) start(f *fetch) {
 	w.fetcher.push(f)
 }
 
-// allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to slots,
-// the others share runs; where one kind has run out they take the other, since room left between
+// allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to where
+// those are, the others share runs; where one kind has run out they take the other, since room left between
 // samples that stay must not stop those that pass.
 func (w *World) allocate(f *fetch) bool {
 	runs := 0
 	for i := range f.tasks {
 		t := &f.tasks[i]
 		if f.slots.Has(int(t.at)) {
-			if p, ok := w.arena.AllocSlot(t.size); ok {
+			if p, ok := w.arena.AllocKept(t.size); ok {
 				t.place = p
 				continue
 			}
@@ -178,8 +178,12 @@ func (w *World) allocSlots(sizes []uint32, places []arena.Place) bool {
 	return true
 }
 
-// abandon ends the stuck fetches of ranks that have left: they need no memory to be given up.
+// abandon ends the stuck fetches of ranks that have left, once all have: they need no memory to be
+// given up.
 func (w *World) abandon() {
+	if w.live.Load() > 0 {
+		return
+	}
 	left := w.stuck[:0]
 	for _, f := range w.stuck {
 		if f.cursor == nil || !f.cursor.gone.Load() {
@@ -212,6 +216,8 @@ func (w *World) unstick(freed bool) {
 		return
 	}
 	w.abandon()
+	// Room also comes without a move: from moved samples and from new slabs.
+	freed = freed || time.Since(w.tight) >= w.patience
 	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
 		w.fetcher.push(w.stuck[0])
 		w.stuck = append(w.stuck[:0], w.stuck[1:]...)
@@ -224,7 +230,7 @@ func (w *World) unstick(freed bool) {
 		w.alarm = true
 		time.AfterFunc(w.patience, func() { w.mail.call(func() { w.alarm = false }) })
 	}
-	if time.Since(w.tight) < w.patience || !w.waitedFor(w.stuck[0]) {
+	if time.Since(w.tight) < w.patience || !w.wanted() {
 		return
 	}
 	w.tight = time.Now()
@@ -233,15 +239,29 @@ func (w *World) unstick(freed bool) {
 		w.tighten()
 		return
 	}
-	if c := w.stuck[0].cursor; time.Since(w.gaveWay) > hopeless*w.patience && !c.gone.Load() {
+	if time.Since(w.gaveWay) < hopeless*w.patience {
+		return
+	}
+	for _, c := range w.cursors {
+		if c == nil || c.gone.Load() || c.credits.Load() == 0 {
+			continue
+		}
 		c.consumer.Failed(0, 0, fmt.Errorf("%w: what is held leaves no room for the next batch: "+
 			"hold fewer batches, or start the daemon with a larger --ram", ErrTooSmall))
 	}
 }
 
-// waitedFor reports whether the fetch keeps a rank from a batch it wants now. A rank that computes
-// for minutes while its leases fill the arena is no reason to keep less.
-func (w *World) waitedFor(f *fetch) bool { return f.cursor != nil && f.cursor.credits.Load() > 0 }
+// wanted reports whether a rank waits for a batch while something is stuck: what it is may be
+// another's, which it counts on or which is before its own. Ranks that compute for minutes while
+// their leases fill the arena are no reason to keep less.
+func (w *World) wanted() bool {
+	for _, c := range w.cursors {
+		if c != nil && !c.gone.Load() && c.credits.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // tighten plans to keep a little less.
 func (w *World) tighten() {

@@ -42,7 +42,7 @@ type Cursor struct {
 	reading  job.Reading
 	feed     *job.Feed // nil where the client sends windows
 	consumer Consumer
-	gone     atomic.Bool // detached: what it has queued need not be fetched
+	gone     atomic.Bool // detached
 	credits  atomic.Int64
 }
 
@@ -58,6 +58,7 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 		}
 		cur.index = w.freeIndex()
 		w.cursors[cur.index] = cur
+		w.live.Add(1)
 		for _, s := range w.arena.Slabs() {
 			c.SlabAdded(s)
 		}
@@ -146,6 +147,7 @@ func (c *Cursor) Window(win *job.Window) {
 // Detach ends the cursor; its leases are taken back.
 func (c *Cursor) Detach() {
 	if !c.gone.Swap(true) {
+		c.world.live.Add(-1)
 		c.world.mail.post(pump.Event{Kind: pump.Detached, Cursor: c.index})
 	}
 }

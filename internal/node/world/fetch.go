@@ -151,7 +151,8 @@ func (f *fetcher) run() {
 
 // read brings one sample into its place.
 func (f *fetcher) read(job *fetch, t *task, parts []dataset.Part) ([]dataset.Part, error) {
-	if job.cursor != nil && job.cursor.gone.Load() {
+	// What a rank that left had asked for is read on while there are others: one may count on it.
+	if job.cursor != nil && job.cursor.gone.Load() && f.world.live.Load() == 0 {
 		return parts, errLeft
 	}
 	w := f.world

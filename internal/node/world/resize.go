@@ -71,8 +71,8 @@ const (
 	drainShare    = 10 // a pass may take a tenth of the owner's time
 )
 
-// drain moves kept samples that nobody reads out of slabs that go. Those in use are moved or
-// dropped at a later pass.
+// drain moves kept samples that nobody reads out of slabs that go, and together out of regions that
+// the smaller plan has left half empty. Those in use are moved or dropped at a later pass.
 func (w *World) drain() {
 	w.draining = false // until the next pass
 	left := false
@@ -84,7 +84,7 @@ func (w *World) drain() {
 	}
 	begun, moved := time.Now(), false
 	for id, p := range w.places {
-		if p == 0 || !w.arena.Draining(p) || !w.pump.Idle(sample.ID(id)) {
+		if p == 0 || !w.arena.Draining(p) && !w.arena.Sparse(p) || !w.pump.Idle(sample.ID(id)) {
 			continue
 		}
 		if at, ok := w.arena.Relocate(p); ok {

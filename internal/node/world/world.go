@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"belady/internal/core/dataset"
@@ -70,6 +71,7 @@ type World struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	helpers sync.WaitGroup // goroutines that compute windows
+	live    atomic.Int32   // ranks that have not left
 
 	// Owned by the loop.
 	stagingWanted int64                      // where none is configured: what the ranks need
@@ -115,7 +117,7 @@ func New(cfg Config) (*World, error) {
 			cfg.Bytes>>20)
 	}
 	a, err := arena.New(arena.Config{Pool: cfg.Pool, Bytes: cfg.Bytes, Sizes: w.sizes,
-		SlabBytes: slab, Gone: w.slabGone})
+		SlabBytes: slab, Packed: cfg.Rule == "spread", Gone: w.slabGone})
 	if err != nil {
 		return nil, err
 	}
@@ -154,20 +156,21 @@ func StagingShare(bytes int64) int64 {
 }
 
 func (w *World) makePlan() (*plan.Plan, error) {
-	staging := w.Staging
-	if staging == 0 {
+	// No more than half, also after a shrink: a lease keeps whole spans from being used again.
+	staging := min(w.Staging, w.arena.Capacity()/2)
+	if w.Staging == 0 {
 		staging = max(StagingShare(w.Bytes), w.stagingWanted)
 	}
 	staging = min(staging, w.arena.Capacity())
+	// Runs are cut from whole spans: the one being filled, and those that wait for one last
+	// release, are staging's too.
+	slack := min(staging/4, staging/16+2*arena.SpanBytes)
 	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
-		Staging: staging}
-	// Runs are cut from whole spans: the one being filled and those that wait for one last
-	// release are staging's too.
-	aside := staging + staging/16 + 2*arena.SpanBytes
+		Staging: staging - slack}
 	if w.Rule == "spread" {
-		in.Keep = w.arena.Fits(w.sizes, aside)
+		in.Keep = w.arena.Fits(w.sizes, staging)
 	} else {
-		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-aside)
+		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-staging)
 		in.Cost = w.arena.SlotCost
 	}
 	return plan.Make(in)
