@@ -8,7 +8,7 @@ Samples arrive in exactly the order that PyTorch's sampler gives, as views of me
 daemon shares with all ranks. See README.md for what is lent and for how long.
 """
 
-from belady.dataset import Dataset
+from belady.dataset import Dataset, ImageFolder
 from belady.errors import (
     AccessDenied,
     ArenaTooSmall,
@@ -48,6 +48,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DatasetAddFailed",
+    "ImageFolder",
     "LoaderClosed",
     "ManifestError",
     "NotYetSupported",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from typing import Any, Callable, Optional, Union
 from belady import daemon
 from belady.errors import UnknownDataset
 from belady.manifest import Manifest
-from belady.sample import Sample
+from belady.ondemand import OnDemand
+from belady.sample import Sample, samples, transformed
 
 
 class Dataset:
@@ -35,6 +37,7 @@ class Dataset:
         self._url = _url(source)
         self.name: str = name_for(self._url) if self._url else self.source
         self._manifest: Optional[Manifest] = None
+        self._reader: Optional[OnDemand] = None
 
     @property
     def manifest(self) -> Manifest:
@@ -72,11 +75,83 @@ class Dataset:
     def name_of(self, id: int) -> str:
         return self.manifest.name(id)
 
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Samples by index, transformed, as stock loaders ask for them: read when asked for.
+
+        `belady.DataLoader` knows what comes next and is much faster.
+        """
+        ids = [self._checked(int(i)) for i in indices]
+        if not ids:
+            return []
+        if self._reader is None:
+            self._reader = OnDemand(self.name, len(self))
+        return transformed(samples(self._reader.read(ids), self.manifest), self.item)
+
+    def item(self, sample: Sample) -> Any:
+        """What a loader is given for a sample."""
+        return sample if self.transform is None else self.transform(sample)
+
+    @property
+    def raw(self) -> bool:
+        """True if items are the samples themselves."""
+        return self.transform is None
+
+    def _checked(self, index: int) -> int:
+        n = len(self)
+        if not -n <= index < n:
+            raise IndexError(f"sample {index} of {n}")
+        return index % n
+
     def __repr__(self) -> str:
         return f"belady.Dataset({self.source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_manifest": None}
+        return {**self.__dict__, "_manifest": None, "_reader": None}
+
+
+class ImageFolder(Dataset):
+    """torchvision's ImageFolder: items are (image, label), classes are folders.
+
+    Differences: `loader` is given a `belady.Sample` and not a path (by default Pillow decodes it to
+    RGB), and every file is a sample, whatever its name ends with.
+    """
+
+    def __init__(
+        self,
+        root: Union[str, os.PathLike[str]],
+        transform: Optional[Callable[[Any], Any]] = None,
+        target_transform: Optional[Callable[[int], Any]] = None,
+        loader: Optional[Callable[[Sample], Any]] = None,
+    ) -> None:
+        super().__init__(root, transform)
+        self.root = self.source
+        self.target_transform = target_transform
+        self.loader = loader or rgb
+
+    def item(self, sample: Sample) -> Any:
+        image, target = self.loader(sample), sample.label
+        if self.transform is not None:
+            image = self.transform(image)
+        return image, target if self.target_transform is None else self.target_transform(target)
+
+    @property
+    def raw(self) -> bool:
+        return False
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """Name and label of every sample; a list of all of them is made each time."""
+        return [(self.name_of(i), label) for i, label in enumerate(self.targets)]
+
+
+def rgb(sample: Sample) -> Any:
+    """A sample decoded by Pillow, as torchvision's default loader does it."""
+    from PIL import Image
+
+    return Image.open(io.BytesIO(sample.data)).convert("RGB")
 
 
 def name_for(url: str) -> str:

@@ -572,10 +572,10 @@ def _refuse(
     if on_error != "raise":
         raise NotYetSupported(f"on_error={on_error!r} is not there yet: only 'raise' is")
     if loader.collate_fn == STACK and (
-        loader.dataset.transform is not None or loader.num_workers or loader.batch_size is None
+        not loader.dataset.raw or loader.num_workers or loader.batch_size is None
     ):
         raise ValueError('collate_fn="stack" excludes transform, num_workers and batch_size=None')
-    if loader.collate_fn is None and loader.dataset.transform is None:
+    if loader.collate_fn is None and loader.dataset.raw:
         raise BadRequest(
             "default_collate cannot put undecoded samples together: give the dataset a transform,"
             " or the loader collate_fn=list"

@@ -38,22 +38,32 @@ class Reading:
             place.socket, lookahead=self.lookahead, timeout_s=self.timeout_s, copy=self.copy,
             revive=lambda: daemon.restart_ours(place),
         )
-        request = Request(_job(), self.dataset, self.order, self.epochs, self.rank,
-                          self.packed)
+        request = Request(
+            _job(), self.dataset, self.order, self.epochs, self.rank, self.packed,
+            self._policy(place),
+        )
         session = Session(config, request, start, stats, batches)
         session.limit_hold(self._hold_bytes(place))
         return session
 
+    def _policy(self, place: daemon.Place) -> str:
+        """That of the dataset's present readers, which all of them share; else the daemon's."""
+        now = self._status(place)
+        return str(now["policy"]) if now.get("ranks") else ""
+
     def _hold_bytes(self, place: daemon.Place) -> int:
         """Half of this session's share of staging, so that the next batch fits beside the held."""
+        now = self._status(place)
+        sharers = max(self.sharers, int(now.get("ranks", 0)))
+        return int(now.get("staging_bytes", 0)) // sharers // 2
+
+    def _status(self, place: daemon.Place) -> dict[str, Any]:
+        """What the daemon says of the dataset; nothing if it is not open, or no daemon answers."""
         try:
-            datasets = daemon.status(place.socket)["datasets"]
+            datasets: list[dict[str, Any]] = daemon.status(place.socket)["datasets"]
         except DaemonUnavailable:
-            return 0
-        for one in datasets:
-            if one["dataset"] == self.dataset:
-                return int(one["staging_bytes"]) // max(self.sharers, int(one["ranks"])) // 2
-        return 0
+            return {}
+        return next((one for one in datasets if one["dataset"] == self.dataset), {})
 
 
 def _job() -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Optional, Protocol
+import sys
+from typing import Any, Callable, Optional, Protocol
+
+from belady.session import Batch
 
 
 class Names(Protocol):
@@ -83,3 +86,35 @@ def _copied(
     cuts: Optional[tuple[tuple[str, int], ...]],
 ) -> Sample:
     return Sample(id, memoryview(data), names, cuts)
+
+
+def samples(batch: Batch, names: Names) -> list[Sample]:
+    """A batch's samples, which keep its lease."""
+    if batch.cuts is None:
+        return [Sample(i, view, names) for i, view in zip(batch.ids, batch.views)]
+    return [
+        Sample(i, view, names, cut) for i, view, cut in zip(batch.ids, batch.views, batch.cuts)
+    ]
+
+
+def transformed(items: list[Sample], transform: Optional[Callable[[Sample], Any]]) -> list[Any]:
+    """What a transform makes of samples; its exceptions name the sample."""
+    if transform is None:
+        return items
+    out: list[Any] = []
+    for sample in items:
+        try:
+            out.append(transform(sample))
+        except Exception as e:
+            _name_sample(e, sample)
+            raise
+    return out
+
+
+def _name_sample(e: Exception, sample: Sample) -> None:
+    """Say in an exception which sample it is about, and leave its type."""
+    note = f"in the transform of sample {sample.id}, {sample.name}"
+    if sys.version_info >= (3, 11):
+        e.add_note(note)
+    elif e.args and isinstance(e.args[0], str):
+        e.args = (f"{e.args[0]} ({note})", *e.args[1:])

@@ -103,6 +103,8 @@ class Request(NamedTuple):
     rank: int
     # Ask for packed leases; the daemon may still send scattered ones.
     packed: bool = False
+    # Of the kept set; empty: the daemon's choice.
+    policy: str = ""
 
 
 class Session:
@@ -120,6 +122,7 @@ class Session:
         self._due = start
         self._stats = stats
         self._explicit = list(batches)
+        self._flags = wire.WINDOW_ENDS_EPOCH | wire.WINDOW_ENDS_JOB
         self._pid = os.getpid()
         self._connection: Optional[Connection] = None
         self._slabs: dict[int, Slab] = {}
@@ -148,6 +151,14 @@ class Session:
         """Count in other counters from here on."""
         self._stats = stats
 
+    def ask(self, ids: Sequence[int]) -> None:
+        """Of an explicit order: the epoch that is due is one batch, of these ids."""
+        if self._connection is None:
+            raise LoaderClosed("the session has ended")
+        self._explicit, self._flags = [ids], wire.WINDOW_ENDS_EPOCH
+        for frame in wire.windows(self._explicit, self._due.epoch, self._flags):
+            self._connection.queue(frame)
+
     def limit_hold(self, size: int) -> None:
         """Hand out private copies beyond this many bytes held, so that staging always has room."""
         self._hold_bytes = size
@@ -170,13 +181,13 @@ class Session:
                         "start": self._due._asdict(),
                         "rank": r.rank,
                         "packed": r.packed,
+                        "policy": r.policy,
                         "client": {"pid": self._pid, "name": os.path.basename(sys.argv[0] or "")},
                     }
                 )
             )
             if self._explicit:
-                flags = wire.WINDOW_ENDS_EPOCH | wire.WINDOW_ENDS_JOB
-                for frame in wire.windows(self._explicit, self._due.epoch, flags):
+                for frame in wire.windows(self._explicit, self._due.epoch, self._flags):
                     connection.send(frame)
             connection.send(wire.credit(self._config.lookahead))
             waiting = _Waiting(f"the daemon to open dataset {r.dataset}", 0.0)

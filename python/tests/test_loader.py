@@ -188,6 +188,12 @@ def test_two_iterators_are_independent(dataset: belady.Dataset) -> None:
     assert [list(epoch) for epoch in zip(*both)] == alone
 
 
+def test_orders_of_all_kinds_at_once(dataset: belady.Dataset) -> None:
+    with belady.DataLoader(dataset, 25, True, seed=1, collate_fn=list) as seeded:
+        with belady.DataLoader(dataset, 25, sampler=range(100), collate_fn=list) as sampled:
+            assert [len(batch) for batch, _ in zip(sampled, seeded)] == [25] * 4
+
+
 def test_exceptions_name_the_sample(node: Node, files: Path) -> None:
     def broken(sample: belady.Sample) -> int:
         raise KeyError("no such colour")
