@@ -130,9 +130,9 @@ def find(place: Optional[Place] = None) -> Optional[Place]:
         raise
 
 
-def find_or_start() -> Place:
+def find_or_start(wanted: Optional[Place] = None) -> Place:
     """The daemon that listens, or a new one. One process starts it, the others wait."""
-    wanted = default_place()
+    wanted = wanted or default_place()
     found = find(wanted)
     if found:
         return found
@@ -148,7 +148,7 @@ def restart_ours(place: Place) -> None:
     """Start again a daemon that this process once started and that is gone; nobody else's."""
     process = _started.get(place.socket)
     if process is not None and process.poll() is not None:
-        find_or_start()
+        find_or_start(place)
 
 
 def _start(command: str, place: Place) -> Place:

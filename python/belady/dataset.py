@@ -38,12 +38,13 @@ class Dataset:
         self.name: str = name_for(self._url) if self._url else self.source
         self._manifest: Optional[Manifest] = None
         self._reader: Optional[OnDemand] = None
+        self._place: Optional[daemon.Place] = None
 
     @property
     def manifest(self) -> Manifest:
         """Opened when first asked for; a path or URL is scanned for it if it never was."""
         if self._manifest is None:
-            place = daemon.find() or daemon.default_place()
+            place = self.place
             path = os.path.join(place.dir, "datasets", self.name, "manifest")
             if self._url and not os.path.exists(path):
                 daemon.add_dataset(place, self.name, self._url)
@@ -55,6 +56,13 @@ class Dataset:
                     f" `belady dataset add {self.name} URL`, or give its path"
                 ) from e
         return self._manifest
+
+    @property
+    def place(self) -> daemon.Place:
+        """The daemon's, decided when first asked for; other processes are told."""
+        if self._place is None:
+            self._place = daemon.find() or daemon.default_place()
+        return self._place
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -87,7 +95,7 @@ class Dataset:
         if not ids:
             return []
         if self._reader is None:
-            self._reader = OnDemand(self.name, len(self))
+            self._reader = OnDemand(self.name, len(self), self.place)
         return transformed(samples(self._reader.read(ids), self.manifest), self.item)
 
     def item(self, sample: Sample) -> Any:
@@ -109,7 +117,7 @@ class Dataset:
         return f"belady.Dataset({self.source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_manifest": None, "_reader": None}
+        return {**self.__dict__, "_manifest": None, "_reader": None, "_place": self.place}
 
 
 class ImageFolder(Dataset):

@@ -315,6 +315,7 @@ class DataLoader:
         return Reading(
             self.dataset.name, self._order(epoch.seed), epochs, self.world.rank, self.world.size,
             self.lookahead, float(self.timeout), self._copy, packed=self.collate_fn == STACK,
+            place=self.dataset.place,
         )
 
     def _park(self, session: Session) -> None:
@@ -461,7 +462,7 @@ class _WorkerIterator:
         order = {"kind": "explicit", "samples": len(loader.dataset)}
         reading = Reading(
             loader.dataset.name, order, 1, 0, loader.world.size * loader.num_workers,
-            loader.lookahead, float(loader.timeout), loader._copy,
+            loader.lookahead, float(loader.timeout), loader._copy, place=loader.dataset.place,
         )
         self._results: Optional[Iterator[tuple[Any, dict[str, Any]]]] = workers.start(
             self._batches, lambda todo: workers.Batches(reading, loader._shaper(), todo), options,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from belady import wire
+from belady.daemon import Place
 from belady.errors import BeladyError
 from belady.reading import Reading
 from belady.session import Batch, Session, Stats
@@ -25,10 +26,11 @@ class OnDemand:
     Safe for many threads, which wait for one another.
     """
 
-    def __init__(self, dataset: str, samples: int) -> None:
+    def __init__(self, dataset: str, samples: int, place: Place) -> None:
         order = {"kind": "explicit", "samples": samples}
         self._reading = Reading(
-            dataset, order, _EPOCHS, 0, sharers=1, lookahead=1, timeout_s=0.0, copy=True
+            dataset, order, _EPOCHS, 0, sharers=1, lookahead=1, timeout_s=0.0, copy=True,
+            place=place,
         )
         self._session: Optional[Session] = None
         self._pid = os.getpid()

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from belady import daemon, wire
 from belady.errors import DaemonUnavailable
@@ -28,12 +28,14 @@ class Reading:
     timeout_s: float
     copy: bool
     packed: bool = False
+    # Where the daemon is; None: where the environment says. A forkserver's may be an older one.
+    place: Optional[daemon.Place] = None
 
     def open(
         self, start: wire.Start, stats: Stats, batches: Iterable[Sequence[int]] = ()
     ) -> Session:
         """Attach at a start; `batches` is an explicit order's epoch."""
-        place = daemon.find_or_start()
+        place = daemon.find_or_start(self.place)
         config = Config(
             place.socket, lookahead=self.lookahead, timeout_s=self.timeout_s, copy=self.copy,
             revive=lambda: daemon.restart_ours(place),
