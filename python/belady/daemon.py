@@ -19,12 +19,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Optional
 
 from belady.errors import BeladyError, DaemonUnavailable, DatasetAddFailed
 
 _START_S = 30.0
 _STATUS_S = 10.0
+_ATTEMPTS = 3
+_PAUSE_S = 0.2
+_GONE = (ConnectionError, FileNotFoundError, http.client.IncompleteRead)
 _RAM_MIN = 64 << 20
 # The daemons this process started, by socket: only they are started again when they die.
 _started: dict[str, subprocess.Popen[bytes]] = {}
@@ -125,8 +129,8 @@ def find(place: Optional[Place] = None) -> Optional[Place]:
     try:
         return Place(place.socket, status(place.socket)["dir"])
     except DaemonUnavailable as e:
-        if isinstance(e.__cause__, (ConnectionRefusedError, FileNotFoundError)):
-            return None  # left by a daemon that was killed
+        if isinstance(e.__cause__, _GONE):
+            return None  # its socket was left by a daemon that was killed, perhaps just now
         raise
 
 
@@ -140,8 +144,12 @@ def find_or_start(wanted: Optional[Place] = None) -> Place:
     os.makedirs(wanted.dir, mode=0o700, exist_ok=True)
     with open(os.path.join(wanted.dir, ".start.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = find(wanted)
-        return found or _start(command, wanted)
+        for _ in range(_ATTEMPTS - 1):
+            # One that is being killed may hold its folder a moment longer.
+            with suppress(DaemonUnavailable):
+                return find(wanted) or _start(command, wanted)
+            time.sleep(_PAUSE_S)
+        return find(wanted) or _start(command, wanted)
 
 
 def restart_ours(place: Place) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -230,7 +231,8 @@ class Session:
             time.sleep(pause)
             pause = min(2 * pause, _BACKOFF_MAX_S)
             if pause == _BACKOFF_MAX_S:
-                self._config.revive()
+                with suppress(DaemonUnavailable):  # the next attempt says what is wrong
+                    self._config.revive()
 
     # -- receiving
 
