@@ -83,58 +83,91 @@ func (a *Arena) allocLarge(size uint32) (Place, bool) {
 	return makePlace(ref.slab(), int64(ref.index())*SpanBytes, size), true
 }
 
+// AllocKept finds a place for one sample that is to be kept: packed where the arena's samples come
+// to stay, in a slot where they come and go. False: the arena is full.
+func (a *Arena) AllocKept(size uint32) (Place, bool) {
+	if a.cfg.Packed {
+		return a.bump(&a.packs, size)
+	}
+	return a.AllocSlot(size)
+}
+
 // AllocRun finds places for the samples of one run, in order, one behind the other; where a span
 // is full the run goes on in another. All or nothing: false leaves places undefined and the arena
 // as it was. Samples larger than a span get spans of their own, and are no part of the run.
 func (a *Arena) AllocRun(sizes []uint32, places []Place) bool {
-	run, offset := a.run, a.runOffset
+	before := a.runs
 	for i, size := range sizes {
 		var ok bool
-		if places[i], ok = a.bump(size); ok {
+		if places[i], ok = a.bump(&a.runs, size); ok {
 			continue
 		}
 		for _, p := range places[:i] {
 			a.Free(p)
 		}
-		if a.run == 0 && run != 0 {
-			a.span(run).live++ // open again: it still holds what it held before
+		if a.runs.open == 0 && before.open != 0 {
+			a.span(before.open).live++ // open again: it still holds what it held before
 		}
-		a.run, a.runOffset = run, offset
+		a.runs = before
 		return false
 	}
 	return true
 }
 
-// bump places one sample of a run.
-func (a *Arena) bump(size uint32) (Place, bool) {
+// stream is a region being filled from one end: samples are placed one behind the other, and the
+// region goes with its last sample.
+type stream struct {
+	kind    spanKind
+	spans   int // of a region
+	fromEnd bool
+	open    spanRef // the region being filled, 0 for none
+	offset  uint32  // where in it the next sample goes
+}
+
+// bump places one sample at the end of a stream.
+func (a *Arena) bump(b *stream, size uint32) (Place, bool) {
 	if size > SpanBytes {
 		return a.allocLarge(size)
 	}
 	// An empty sample takes a line too, so that its place names the span that counts it.
 	room := max(Align, (size+Align-1)/Align*Align)
-	if a.run == 0 || a.runOffset+room > SpanBytes {
-		ref := a.take(1, true, spanRun)
+	if b.open == 0 || int64(b.offset)+int64(room) > int64(a.span(b.open).spans)*SpanBytes {
+		ref := a.take(b.spans, b.fromEnd, b.kind)
+		if ref == 0 && b.spans > 1 {
+			ref = a.take(1, b.fromEnd, b.kind) // a longer tail is better than no room
+		}
 		if ref == 0 {
 			return 0, false
 		}
-		a.closeRun()
-		a.run, a.runOffset = ref, 0
-		a.span(ref).live = 1 // the run being open: closeRun takes it back
+		a.closeStream(b)
+		b.open, b.offset = ref, 0
+		a.span(ref).live = 1 // being open: closeStream takes it back
 	}
-	a.span(a.run).live++
-	p := makePlace(a.run.slab(), int64(a.run.index())*SpanBytes+int64(a.runOffset), size)
-	a.runOffset += room
-	a.use.Runs += int64(size)
+	sp := a.span(b.open)
+	sp.live++
+	sp.size += room
+	p := makePlace(b.open.slab(), int64(b.open.index())*SpanBytes+int64(b.offset), size)
+	b.offset += room
+	a.count(b.kind, int64(size))
 	return p, true
 }
 
-// closeRun ends bump allocation in the open span, which goes if nothing lives in it.
-func (a *Arena) closeRun() {
-	if a.run == 0 {
+// count adds to the account that samples of the kind are charged to.
+func (a *Arena) count(kind spanKind, bytes int64) {
+	if kind == spanRun {
+		a.use.Runs += bytes
+	} else {
+		a.use.Slots += bytes
+	}
+}
+
+// closeStream ends the filling of the open region, which goes if nothing lives in it.
+func (a *Arena) closeStream(b *stream) {
+	if b.open == 0 {
 		return
 	}
-	ref, sp := a.run, a.span(a.run)
-	a.run = 0
+	ref, sp := b.open, a.span(b.open)
+	b.open = 0
 	if sp.live--; sp.live == 0 {
 		a.giveBack(sp, ref)
 	}
@@ -148,20 +181,28 @@ func (a *Arena) Free(p Place) {
 	switch sp.kind {
 	case spanSlots:
 		a.freeSlot(s, head, sp, p)
-	case spanRun:
-		a.use.Runs -= int64(p.Len())
+	case spanRun, spanPack:
+		a.count(sp.kind, -int64(p.Len()))
 		sp.live--
-		switch {
+		sp.size -= max(Align, (p.Len()+Align-1)/Align*Align)
+		switch b := a.streamOf(sp.kind); {
 		case sp.live == 0:
 			a.giveBack(sp, ref)
-		case sp.live == 1 && ref == a.run:
-			a.closeRun() // an open span always holds a sample, so that an empty arena is free
+		case sp.live == 1 && ref == b.open:
+			a.closeStream(b) // an open region always holds a sample, so that an empty arena is free
 		}
 	case spanLarge:
 		a.use.Slots -= int64(sp.size)
 		sp.live = 0
 		a.giveBack(sp, ref)
 	}
+}
+
+func (a *Arena) streamOf(kind spanKind) *stream {
+	if kind == spanRun {
+		return &a.runs
+	}
+	return &a.packs
 }
 
 func (a *Arena) freeSlot(s *slab, head int, sp *span, p Place) {

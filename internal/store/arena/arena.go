@@ -20,6 +20,10 @@ type Config struct {
 	SlabBytes int64
 	// Sizes is the dataset's histogram: slot classes come from it.
 	Sizes Histogram
+	// Packed says that kept samples come to stay: they are packed side by side in whatever sizes
+	// they have, instead of into slots of classes, and waste next to nothing. What one of them
+	// leaves behind is used again only when all of its region is free, or after Relocate.
+	Packed bool
 	// Gone, if set, is called on the owner goroutine after a drained slab was unmapped and its
 	// bytes were given back: clients must now be told to unmap it, then Recycle its index.
 	Gone func(slab uint16)
@@ -67,8 +71,8 @@ type Arena struct {
 	table [MaxSlabs + 1]atomic.Pointer[slab] // the same by index, for Bytes on any goroutine
 	held  [MaxSlabs + 1]bool                 // indices that a client may still know
 
-	run       spanRef // the span being bump-allocated, 0 for none
-	runOffset uint32  // where in it the next sample goes
+	runs  stream
+	packs stream
 
 	use    Usage
 	copies atomic.Int64
@@ -87,8 +91,12 @@ func New(cfg Config) (*Arena, error) {
 		return nil, fmt.Errorf("make arena: %w", err)
 	}
 	a := &Arena{
-		cfg: cfg, slabSize: cfg.slabBytes(), classes: Classes(cfg.Sizes, cfg.Bytes),
-		stop: make(chan struct{}),
+		cfg: cfg, slabSize: cfg.slabBytes(), stop: make(chan struct{}),
+		runs:  stream{kind: spanRun, spans: 1, fromEnd: true},
+		packs: stream{kind: spanPack, spans: packSpans(cfg.Sizes, cfg.Bytes)},
+	}
+	if !cfg.Packed {
+		a.classes = Classes(cfg.Sizes, cfg.Bytes)
 	}
 	a.partial = make([]spanRef, len(a.classes))
 	for i, c := range a.classes {
@@ -244,6 +252,27 @@ func (a *Arena) Shrink(bytes int64) []uint16 {
 	return indices
 }
 
+// Restore calls off what is left of shrinking: slabs still draining are used again. It reports
+// whether there were any.
+func (a *Arena) Restore() bool {
+	found := false
+	for _, s := range a.live {
+		if !s.draining {
+			continue
+		}
+		found = true
+		s.draining = false
+		a.use.SpansFree += s.free
+		for i := range s.spans {
+			sp := &s.spans[i]
+			if sp.kind == spanSlots && int(sp.head) == i && sp.live < sp.slots {
+				a.link(sp, makeRef(s.index, i))
+			}
+		}
+	}
+	return found
+}
+
 // drain takes a slab's free room out of every list, and drops the slab if nothing lives in it.
 func (a *Arena) drain(s *slab) {
 	s.draining = true
@@ -254,8 +283,10 @@ func (a *Arena) drain(s *slab) {
 			a.unlink(sp, makeRef(s.index, i))
 		}
 	}
-	if a.run.slab() == s.index {
-		a.closeRun()
+	for _, b := range []*stream{&a.runs, &a.packs} {
+		if b.open.slab() == s.index {
+			a.closeStream(b)
+		}
 	}
 	if s.used() == 0 && a.table[s.index].Load() != nil {
 		a.release(s)

@@ -16,6 +16,55 @@ func (a *Arena) IsRun(p Place) bool {
 	return sp.kind == spanRun
 }
 
+// Sparse tells whether the place lies in a packed region of which a quarter or more is unused, and
+// not because it is still being filled: moving what is left of it frees the whole.
+func (a *Arena) Sparse(p Place) bool {
+	s, head, sp := a.lookup(p)
+	return sp.kind == spanPack && makeRef(s.index, head) != a.packs.open &&
+		int64(sp.size)*4 < int64(sp.spans)*SpanBytes*3
+}
+
+// Region is what lies in the region of a place.
+type Region struct {
+	ID      uint32 // names the region
+	Bytes   uint32 // of live samples
+	Samples uint32 // live
+}
+
+// Region describes the region a place lies in.
+func (a *Arena) Region(p Place) Region {
+	s, head, sp := a.lookup(p)
+	return Region{ID: uint32(makeRef(s.index, head)), Bytes: sp.size, Samples: sp.live}
+}
+
+// Reopen pushes the samples of a sparse region together, changing places, and goes on filling it
+// behind them: room is won without needing any. places are all that live there, by rising offset,
+// and nobody may be reading them. False: they are not, or the region is not packed.
+func (a *Arena) Reopen(places []Place) bool {
+	s, head, sp := a.lookup(places[0])
+	ref := makeRef(s.index, head)
+	if sp.kind != spanPack || s.draining || ref == a.packs.open || int(sp.live) != len(places) {
+		return false
+	}
+	start := int64(head) * SpanBytes
+	end := uint32(0)
+	for i, p := range places {
+		n := p.Len()
+		to := start + int64(end)
+		if to != p.Offset() {
+			copy(s.mem[to:to+int64(n)], s.mem[p.Offset():p.Offset()+int64(n)])
+			a.copies.Add(1)
+			a.copied.Add(int64(n))
+		}
+		places[i] = makePlace(s.index, to, n)
+		end += max(Align, (n+Align-1)/Align*Align)
+	}
+	a.closeStream(&a.packs)
+	a.packs.open, a.packs.offset = ref, end
+	sp.live++
+	return true
+}
+
 // length is a live place's real length.
 func (a *Arena) length(p Place) uint32 {
 	if n := p.Len(); n < LongLength {
@@ -25,11 +74,11 @@ func (a *Arena) length(p Place) uint32 {
 	return sp.size
 }
 
-// Copy copies a sample into a slot, out of a run or of a draining slab; the source lives on until
-// the caller frees it. False: the arena is full.
+// Copy copies a sample to where kept ones are, out of a run, a draining slab or a sparse region;
+// the source lives on until the caller frees it. False: the arena is full.
 func (a *Arena) Copy(p Place) (Place, bool) {
 	n := a.length(p)
-	q, ok := a.AllocSlot(n)
+	q, ok := a.AllocKept(n)
 	if !ok {
 		return 0, false
 	}
@@ -39,7 +88,7 @@ func (a *Arena) Copy(p Place) (Place, bool) {
 	return q, true
 }
 
-// Relocate moves a sample that nobody is reading to a new slot: Copy, then Free of the old place.
+// Relocate moves a sample that nobody is reading to a new place: Copy, then Free of the old place.
 // False: the arena is full, and the sample is where it was.
 func (a *Arena) Relocate(p Place) (Place, bool) {
 	q, ok := a.Copy(p)
@@ -67,7 +116,7 @@ func (a *Arena) Gather(dst []byte, stride int, places []Place) {
 // Usage is where an arena's bytes are.
 type Usage struct {
 	Total       int64 `json:"total_bytes"` // of all slabs, draining ones included
-	Slots       int64 `json:"slots_bytes"` // of samples in slots, large ones included
+	Slots       int64 `json:"slots_bytes"` // of samples in slots or packed, large ones included
 	Runs        int64 `json:"runs_bytes"`  // of samples in runs
 	Waste       int64 `json:"waste_bytes"` // in spans that are in use, but in no sample
 	SpansFree   int   `json:"spans_free"`  // that can be taken

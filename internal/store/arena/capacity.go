@@ -81,10 +81,73 @@ func (a *Arena) Capacity() int64 {
 	return bytes
 }
 
+// packTail is the share of a packed region that its tail may take: half a sample on average.
+const packTail = 0.005
+
+// packSpans is how long packed regions are: long enough that a tail is small beside them, short
+// enough that an arena has many.
+func packSpans(h Histogram, arenaBytes int64) int {
+	most := max(1, min(64, int(arenaBytes/SpanBytes/16)))
+	spans := 1
+	for spans < most && weighed(h)/2 > packTail*float64(spans)*SpanBytes {
+		spans++
+	}
+	return spans
+}
+
+// weighed is the mean size of a sample met in proportion to its bytes: what a region's end cuts.
+// Samples on spans of their own are not met there.
+func weighed(h Histogram) float64 {
+	var bytes, squares float64
+	for _, b := range h {
+		if b.Max <= SpanBytes {
+			bytes += float64(b.Bytes)
+			squares += float64(b.Bytes) * float64(b.Max)
+		}
+	}
+	if bytes == 0 {
+		return 0
+	}
+	return squares / bytes
+}
+
+// fitsPacked is Fits for an arena of packed samples: their bytes, rounded to lines, and the tails
+// of regions, of which those cut short by a slab's end are the longest.
+func (a *Arena) fitsPacked(h Histogram, aside int64) int64 {
+	var bytes, cost float64
+	for _, b := range h {
+		bytes += float64(b.Bytes)
+		lines := float64(b.Bytes) + float64(b.Count)*Align/2 // half a line each, on average
+		if b.Bytes == b.Count*uint64(b.Max) {
+			lines = float64(b.Count) * float64((uint64(b.Max)+Align-1)/Align*Align)
+		}
+		if b.Max > SpanBytes {
+			lines = float64(b.Count) * float64(spansFor(b.Max)) * SpanBytes
+		}
+		cost += lines
+	}
+	tail := weighed(h) * 0.6
+	region := float64(a.packs.spans) * SpanBytes
+	room := float64(a.Capacity()-aside-a.largeReserve()) - 3*tail
+	for _, s := range a.live {
+		if !s.draining {
+			room -= tail * float64(len(s.spans)%a.packs.spans)
+		}
+	}
+	room *= 1 - tail/region
+	if room <= 0 || cost == 0 {
+		return 0
+	}
+	return int64(min(1, room/cost) * bytes)
+}
+
 // Fits is how many bytes of samples, picked from h at random, the arena keeps when aside bytes of
 // it are left to others. Of each class one region is then partly filled, by half on average; three
 // standard deviations are left besides. Reserve is for samples that are not picked at random.
 func (a *Arena) Fits(h Histogram, aside int64) int64 {
+	if a.cfg.Packed {
+		return a.fitsPacked(h, aside)
+	}
 	var bytes, cost, all, squares float64
 	for _, b := range h {
 		bytes += float64(b.Bytes)

@@ -19,7 +19,8 @@ type spanKind uint8
 const (
 	spanFree   spanKind = iota
 	spanSlots           // slots of one class; a region of one or more spans
-	spanRun             // a piece of a run, bump-allocated
+	spanRun             // a piece of a run, filled from its start
+	spanPack            // kept samples, filled from its start; a region of one or more spans
 	spanLarge           // one sample on whole spans
 	spanAbsent          // there is no memory for it
 )
@@ -34,7 +35,7 @@ type span struct {
 	slots uint32 // head: how many slots
 	live  uint32 // head: slots taken, samples of the run, or 1
 	hint  uint32 // head: no bitmap word below this one has a free slot
-	size  uint32 // spanLarge: the sample's length
+	size  uint32 // spanLarge: the sample's length; spanRun, spanPack: bytes of live samples
 	next  spanRef
 	prev  spanRef
 }
