@@ -247,9 +247,19 @@ func (p *Pump) IDs(cursor int32, first int64, count int32) []sample.ID {
 	return w.IDs[first-w.base:][:count]
 }
 
-// Idle reports whether a sample is in memory and no position between the frontier and its release
-// wants it: nobody reads it, so its bytes may be moved.
-func (p *Pump) Idle(id sample.ID) bool {
-	r := &p.recs[id]
-	return r.state() == present && !r.pinned()
+// Present reports whether a sample is in memory and no fetch is about to write it: unless it is
+// lent, its bytes may be moved.
+func (p *Pump) Present(id sample.ID) bool { return p.recs[id].state() == present }
+
+// Lent appends the samples of batches that consumers hold.
+func (p *Pump) Lent(dst []sample.ID) []sample.ID {
+	for i := range p.cursors {
+		c := &p.cursors[i]
+		for seq := c.tail; c.live && seq < c.lease; seq++ {
+			if b := c.at(seq); !b.reclaimed {
+				dst = append(dst, p.IDs(c.index, b.first, b.count)...)
+			}
+		}
+	}
+	return dst
 }

@@ -125,8 +125,8 @@ func (w *World) start(f *fetch) {
 }
 
 // allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to where
-// those are, the others share runs; where one kind has run out they take the other, since room left between
-// samples that stay must not stop those that pass.
+// those are, the others share runs; where one kind has run out they take the other, since room
+// left between samples that stay must not stop those that pass.
 func (w *World) allocate(f *fetch) bool {
 	runs := 0
 	for i := range f.tasks {
@@ -234,6 +234,13 @@ func (w *World) unstick(freed bool) {
 		return
 	}
 	w.tight = time.Now()
+	if w.arena.Restore() {
+		// The memory that is to go is still needed: ranks that read come before those that may.
+		if err := w.resized(); err != nil {
+			w.tell(event.Trouble{What: "call off the shrinking of " + w.Name, Err: err})
+		}
+		return
+	}
 	if w.plan.Keep > 0 {
 		w.gaveWay = time.Now()
 		w.tighten()

@@ -3,8 +3,9 @@ package world
 import "time"
 
 // pacer says how many requests to have in flight: twice the product of the best latency seen and
-// the rate of answers, as a transport does. While more requests bring more answers the limit
-// doubles; once they only wait longer it stands. A function of what it is told, with no clock.
+// the rate of answers, as a transport does, and never so few that a near origin with work of its
+// own to do could fall idle. While more requests bring more answers the limit doubles; once they
+// only wait longer it stands. A function of what it is told, with no clock.
 type pacer struct {
 	most  int // configured
 	limit int
@@ -21,8 +22,7 @@ type pacer struct {
 }
 
 const (
-	paceStart = 16
-	paceLeast = 4
+	paceLeast = 32
 	// paceRound is the least time over which a rate is taken; a round also lasts until every
 	// request in flight could have been answered twice.
 	paceRound = 20 * time.Millisecond
@@ -33,7 +33,7 @@ const (
 	paceProbe  = 4 // the limit is divided by
 )
 
-func newPacer(most int) pacer { return pacer{most: most, limit: min(paceStart, most)} }
+func newPacer(most int) pacer { return pacer{most: most, limit: min(paceLeast, most)} }
 
 // ended takes n requests that took that long together, when active were in flight.
 func (p *pacer) ended(now, took time.Duration, n, active int) {
@@ -74,7 +74,7 @@ func (p *pacer) round(length time.Duration) {
 		return // demand, not the limit, set the rate: it says nothing about the limit
 	}
 	product := float64(p.answers) / float64(length) * float64(p.best)
-	p.limit = min(max(int(2*product)+paceLeast, paceLeast), p.most)
+	p.limit = min(max(int(2*product), paceLeast), p.most)
 }
 
 // grain is how many samples of that size to claim at once: one where a request is long, several

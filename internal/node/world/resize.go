@@ -1,7 +1,9 @@
 package world
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"belady/internal/core/sample"
@@ -23,19 +25,25 @@ func (w *World) Resize(bytes int64) error {
 			w.arena.Shrink(before - bytes)
 			w.draining = true
 		}
-		w.Bytes = 0
-		for _, s := range w.arena.Slabs() {
-			if !s.Draining {
-				w.Bytes += s.Bytes
-			}
-		}
-		failed = errors.Join(failed, w.replanAll())
-		w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
+		failed = errors.Join(failed, w.resized())
 	})
 	if err != nil {
 		return err
 	}
 	return failed
+}
+
+// resized takes stock of the arena's slabs and plans for them.
+func (w *World) resized() error {
+	before := w.Bytes
+	w.Bytes = 0
+	for _, s := range w.arena.Slabs() {
+		if !s.Draining {
+			w.Bytes += s.Bytes
+		}
+	}
+	w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
+	return w.replanAll()
 }
 
 func (w *World) announce(added []uint16) {
@@ -71,8 +79,8 @@ const (
 	drainShare    = 10 // a pass may take a tenth of the owner's time
 )
 
-// drain moves kept samples that nobody reads out of slabs that go, and together out of regions that
-// the smaller plan has left half empty. Those in use are moved or dropped at a later pass.
+// drain moves kept samples that nobody holds out of slabs that go, and together out of regions
+// that the smaller plan has left half empty. Those in use are moved or dropped at a later pass.
 func (w *World) drain() {
 	w.draining = false // until the next pass
 	left := false
@@ -82,22 +90,120 @@ func (w *World) drain() {
 	if !left {
 		return
 	}
-	begun, moved := time.Now(), false
-	for id, p := range w.places {
-		if p == 0 || !w.arena.Draining(p) && !w.arena.Sparse(p) || !w.pump.Idle(sample.ID(id)) {
-			continue
-		}
-		if at, ok := w.arena.Relocate(p); ok {
-			w.places[id] = at
-			moved = true
-		}
-	}
+	begun := time.Now()
+	moved := w.moveAll(w.movable())
 	if w.drained++; moved {
 		w.drained = 0
 	}
 	pause := min(drainPause<<min(w.drained, 16), drainPauseMax)
 	pause = max(pause, drainShare*time.Since(begun))
 	time.AfterFunc(pause, func() { w.mail.call(func() { w.draining = true }) })
+}
+
+// region is the movable samples of one region of the arena.
+type region struct {
+	arena.Region
+	draining bool
+	ids      []sample.ID
+	done     bool
+}
+
+// moveAll moves samples region by region, because only one that is wholly empty is room again.
+// It reports whether any was moved.
+func (w *World) moveAll(regions []*region) (moved bool) {
+	for _, r := range regions {
+		if r.done {
+			continue
+		}
+		r.done = true
+		if r.draining && !w.roomToMove() {
+			break
+		}
+		for _, id := range r.ids {
+			at, ok := w.arena.Relocate(w.places[id])
+			if !ok && w.reopen(regions) {
+				at, ok = w.arena.Relocate(w.places[id])
+			}
+			if !ok {
+				return moved
+			}
+			w.places[id] = at
+			moved = true
+		}
+	}
+	return moved
+}
+
+// reopen makes room where there is none: the samples of a sparse region that stays are pushed
+// together, and others can follow them.
+func (w *World) reopen(regions []*region) bool {
+	for _, r := range regions {
+		if r.done || r.draining || len(r.ids) != int(r.Samples) {
+			continue
+		}
+		slices.SortFunc(r.ids, func(a, b sample.ID) int {
+			return cmp.Compare(w.places[a].Offset(), w.places[b].Offset())
+		})
+		places := make([]arena.Place, len(r.ids))
+		for i, id := range r.ids {
+			places[i] = w.places[id]
+		}
+		r.done = true
+		if !w.arena.Reopen(places) {
+			continue
+		}
+		for i, id := range r.ids {
+			w.places[id] = places[i]
+		}
+		return true
+	}
+	return false
+}
+
+// roomToMove reports whether there is room for kept samples beyond what staging may still take:
+// until the smaller plan has made some, what must go stays where it is. Slots that are free can be
+// had at any time.
+func (w *World) roomToMove() bool {
+	use := w.arena.Usage()
+	staging := max(0, w.plan.Staging-use.Runs) + 2*arena.SpanBytes
+	return !w.packed() || int64(use.SpansFree)*arena.SpanBytes > staging
+}
+
+// movable lists what drain is to move: sparse regions that stay first, since they make the room,
+// the emptiest before; then those of slabs that go.
+func (w *World) movable() []*region {
+	lent := map[sample.ID]bool{}
+	for _, id := range w.pump.Lent(nil) {
+		lent[id] = true
+	}
+	found := map[uint32]*region{}
+	var all []*region
+	for i, p := range w.places {
+		id := sample.ID(i)
+		if p == 0 || !w.arena.Draining(p) && !w.arena.Sparse(p) {
+			continue
+		}
+		at := w.arena.Region(p)
+		r := found[at.ID]
+		if r == nil {
+			r = &region{Region: at, draining: w.arena.Draining(p)}
+			found[at.ID] = r
+			all = append(all, r)
+		}
+		if w.pump.Present(id) && !lent[id] {
+			r.ids = append(r.ids, id)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *region) int {
+		if a.draining != b.draining {
+			if a.draining {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Bytes, b.Bytes)
+	})
+	return all
 }
 
 // Minimum is the least memory a world of these sizes can serve with at all: one span of slots,

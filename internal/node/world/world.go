@@ -74,9 +74,8 @@ type World struct {
 	live    atomic.Int32   // ranks that have not left
 
 	// Owned by the loop.
-	stagingWanted int64                      // where none is configured: what the ranks need
-	cursors       []*Cursor                  // by the pump's index; nil is free
-	faults        map[sample.ID]*SampleError // why samples failed last
+	cursors []*Cursor                  // by the pump's index; nil is free
+	faults  map[sample.ID]*SampleError // why samples failed last
 	scratch
 	jam
 	drainage
@@ -96,7 +95,8 @@ type jam struct {
 	gaveWay time.Time // since when the plan has not given way to it
 	alarm   bool      // a timer will look at what is stuck
 
-	patience time.Duration
+	patience      time.Duration
+	stagingWanted int64 // where none is configured: what the ranks need
 }
 
 // drainage is the emptying of slabs that go.
@@ -117,7 +117,7 @@ func New(cfg Config) (*World, error) {
 			cfg.Bytes>>20)
 	}
 	a, err := arena.New(arena.Config{Pool: cfg.Pool, Bytes: cfg.Bytes, Sizes: w.sizes,
-		SlabBytes: slab, Packed: cfg.Rule == "spread", Gone: w.slabGone})
+		SlabBytes: slab, Packed: w.packed(), Gone: w.slabGone})
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +155,9 @@ func StagingShare(bytes int64) int64 {
 	return min(bytes/2, max(64<<20, min(bytes/8, 1<<30)))
 }
 
+// packed tells whether kept samples come to stay: a spread set is fixed.
+func (w *World) packed() bool { return w.Rule == "spread" }
+
 func (w *World) makePlan() (*plan.Plan, error) {
 	// No more than half, also after a shrink: a lease keeps whole spans from being used again.
 	staging := min(w.Staging, w.arena.Capacity()/2)
@@ -163,14 +166,16 @@ func (w *World) makePlan() (*plan.Plan, error) {
 	}
 	staging = min(staging, w.arena.Capacity())
 	// Runs are cut from whole spans: the one being filled, and those that wait for one last
-	// release, are staging's too.
-	slack := min(staging/4, staging/16+2*arena.SpanBytes)
+	// release, are staging's too, as far as it can spare them.
+	spans := staging/16 + 3*arena.SpanBytes
+	inside := min(spans, staging/4)
+	aside := staging + spans - inside
 	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
-		Staging: staging - slack}
-	if w.Rule == "spread" {
-		in.Keep = w.arena.Fits(w.sizes, staging)
+		Staging: staging - inside}
+	if w.packed() {
+		in.Keep = w.arena.Fits(w.sizes, aside)
 	} else {
-		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-staging)
+		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-aside)
 		in.Cost = w.arena.SlotCost
 	}
 	return plan.Make(in)

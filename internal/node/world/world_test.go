@@ -303,8 +303,8 @@ func TestResizeUnderLoad(t *testing.T) {
 		b := newBench(t, synth.Config{Samples: 1500, SizeBytes: 40_000, Spread: 0.5, Classes: 1},
 			func(c *Config) { c.Rule = rule })
 		one, two := b.newRank(2), b.newRank(0)
-		b.attach(one, b.reading(16, 3), 3)
-		b.attach(two, b.reading(8, 3), 3)
+		b.attach(one, b.reading(16, 30), 3)
+		b.attach(two, b.reading(8, 30), 3)
 		random := rand.New(rand.NewPCG(1, 1))
 		resizes := 0
 		for done := false; !done; {
