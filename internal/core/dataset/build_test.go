@@ -28,8 +28,9 @@ func TestFieldsOfASample(t *testing.T) {
 		t.Error(diff)
 	}
 	want := [][]Part{
-		{{"images/cat/1.jpg", 0, 100, 1}, {"masks/cat/1.png", 0, 20, 2}, {"text/cat/1.txt", 0, 3, 3}},
-		{{"images/dog/2.jpg", 0, 200, 4}, {"masks/dog/2.png", 0, 0, 5}, {}},
+		{{"images/cat/1.jpg", 0, 100, 1, true}, {"masks/cat/1.png", 0, 20, 2, true},
+			{"text/cat/1.txt", 0, 3, 3, true}},
+		{{"images/dog/2.jpg", 0, 200, 4, true}, {"masks/dog/2.png", 0, 0, 5, true}, {}},
 	}
 	for i, parts := range want {
 		if diff := cmp.Diff(parts, m.Parts(sample.ID(i), nil)); diff != "" {

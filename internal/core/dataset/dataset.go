@@ -21,6 +21,8 @@ type Part struct {
 	Offset  int64
 	Size    uint32
 	Version Version
+	// Whole says that the part is all of its object, so that no range need be asked for.
+	Whole bool
 }
 
 // Sizes is what planning needs of a dataset: how many samples, and how large each one is.

@@ -299,7 +299,7 @@ func (m *Manifest) Parts(id sample.ID, dst []Part) []Part {
 			}
 			version = m.sections[sectionFurther+2*(field-1)+1]
 		}
-		dst = append(dst, Part{Name: f.Prefix + string(name) + f.Suffix,
+		dst = append(dst, Part{Name: f.Prefix + string(name) + f.Suffix, Whole: true,
 			Size:    m.FieldSize(id, field),
 			Version: Version(binary.LittleEndian.Uint64(version[8*i:]))})
 	}

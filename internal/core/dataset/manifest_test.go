@@ -127,7 +127,7 @@ func TestBuildOpenRoundTrip(t *testing.T) {
 			if !ok {
 				t.Fatalf("%q is not found", o.Name)
 			}
-			want := []Part{{Name: o.Name, Size: uint32(o.Size), Version: o.Version}}
+			want := []Part{{Name: o.Name, Size: uint32(o.Size), Version: o.Version, Whole: true}}
 			if got := m.Parts(id, nil); !slices.Equal(got, want) {
 				t.Fatalf("parts %v, want %v", got, want)
 			}

@@ -103,7 +103,8 @@ func List(t *testing.T, o origin.Origin) map[string]dataset.Object {
 
 // Whole is the part that is all of an object.
 func Whole(object dataset.Object) dataset.Part {
-	return dataset.Part{Name: object.Name, Size: uint32(object.Size), Version: object.Version}
+	return dataset.Part{Name: object.Name, Size: uint32(object.Size), Version: object.Version,
+		Whole: true}
 }
 
 func checkList(t *testing.T, s Subject) {

@@ -133,11 +133,12 @@ func (b *bucket) request(ctx context.Context, credentials *aws.Credentials, part
 	}).WithContext(ctx)
 	header["X-Amz-Content-Sha256"] = []string{emptyHash}
 	header["User-Agent"] = []string{"belady"}
-	if size == 0 {
+	switch {
+	case size == 0:
 		request.Method = http.MethodHead
-	} else {
-		// A part does not say how long its object is, so the range is always given; a server
-		// that has exactly these bytes answers the same.
+	case part.Whole && part.Offset == 0:
+		// All of the object: a range would only cost the server some work.
+	default:
 		var buf [48]byte
 		r := append(buf[:0], "bytes="...)
 		r = strconv.AppendInt(r, part.Offset, 10)
@@ -177,6 +178,10 @@ func (b *bucket) checkAnswer(r *http.Response, part dataset.Part, size int, matc
 	if r.ContentLength >= 0 && r.ContentLength < int64(size) {
 		return b.changed(part.Name, fmt.Sprintf("it ends at byte %d and the manifest has bytes up "+
 			"to %d", part.Offset+r.ContentLength, part.Offset+int64(size)))
+	}
+	if r.StatusCode == http.StatusOK && part.Whole && r.ContentLength > int64(size) {
+		return b.changed(part.Name, fmt.Sprintf("it has %d bytes and the manifest %d",
+			r.ContentLength, size))
 	}
 	if r.StatusCode == http.StatusPartialContent {
 		want := "bytes " + strconv.FormatInt(part.Offset, 10) + "-"
