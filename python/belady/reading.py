@@ -65,7 +65,10 @@ class Reading:
             datasets: list[dict[str, Any]] = daemon.status(place.socket)["datasets"]
         except DaemonUnavailable:
             return {}
-        return next((one for one in datasets if one["dataset"] == self.dataset), {})
+        for one in datasets:
+            if one["dataset"] == self.dataset:
+                return one
+        return {}
 
 
 def _job() -> str:

@@ -86,6 +86,8 @@ class Batch(NamedTuple):
     number: int
     last: bool
     ids: Sequence[int]
+    lengths: Sequence[int]
+    # Empty if there is a block.
     views: list[memoryview]
     # For each sample its fields' names and lengths, if the dataset has several fields.
     cuts: Optional[list[tuple[tuple[str, int], ...]]]
@@ -339,31 +341,28 @@ class Session:
         held = connection.lent
         connection.lend(lease.seq)
         token = Token(connection.release, lease.seq)
-        views = _views(self._slabs, lease, token)
         block = _block(self._slabs, lease, token) if lease.packed else None
+        views = _views(self._slabs, lease, token) if block is None else []
         del token
         stats = self._stats
         crowded = (
             held >= self._config.lookahead + 2 or (held + 1) * lease.size > self._hold_bytes
         )
         if crowded or self._config.copy:
-            if block is None:
-                views = [memoryview(bytes(view)) for view in views]
-            else:
-                block = memoryview(bytearray(block))
-                starts = range(0, len(block), lease.stride)
-                views = [block[at : at + n] for at, n in zip(starts, lease.lengths)]
+            views = [memoryview(bytes(view)) for view in views]
+            block = None if block is None else memoryview(bytearray(block))
             stats.private_copies += 1
             if not self._config.copy:
                 self._say_copies(held)
         stats.batches += 1
-        stats.samples += len(views)
+        stats.samples += len(lease.ids)
         stats.bytes += lease.size
         # The batch before this one is given back in a moment: one write tells of both.
         connection.queue(wire.credit(1))
         cuts = self._cuts(lease)
         return Batch(
-            lease.epoch, lease.batch, last, lease.ids, views, cuts, block, lease.stride
+            lease.epoch, lease.batch, last, lease.ids, lease.lengths, views, cuts, block,
+            lease.stride,
         )
 
     def _cuts(self, lease: wire.Lease) -> Optional[list[tuple[tuple[str, int], ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -86,8 +87,10 @@ def eventually(holds: Callable[[], bool], what: str, within: float = DEADLINE_S)
 
 
 def temporary() -> Path:
-    # pytest's own folders may be too long for a socket.
-    return Path(tempfile.mkdtemp(prefix="belady"))
+    """A folder that goes when the tests are over; pytest's may be too long for a socket."""
+    folder = tempfile.mkdtemp(prefix="belady")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def serving(monkeypatch: pytest.MonkeyPatch, *flags: str) -> Iterator[Node]:
@@ -97,7 +100,6 @@ def serving(monkeypatch: pytest.MonkeyPatch, *flags: str) -> Iterator[Node]:
     node.start(*flags)
     yield node
     node.stop()
-    shutil.rmtree(node.folder)
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +146,4 @@ def image_folder(root: Path) -> list[tuple[bytes, int, str]]:
 
 @pytest.fixture(scope="session")
 def files() -> Iterator[Path]:
-    folder = temporary()
-    yield write_files(folder, 211)
-    shutil.rmtree(folder)
+    yield write_files(temporary(), 211)

@@ -43,7 +43,7 @@ def test_slices_and_arrays_keep_the_lease(node: Node, files: Path) -> None:
     arrays = [(s.id, np.frombuffer(s.data, np.uint8)[::2]) for s in second]
     del first, second, iterator
     loader.close()
-    with belady.DataLoader(SYNTH, 50, True, seed=1, collate_fn=list) as other:
+    with belady.DataLoader(SYNTH, 20, True, seed=1, collate_fn=list) as other:
         for _ in range(2):
             assert sum(len(batch) for batch in other) == 600
     for id, view in slices:

@@ -78,13 +78,13 @@ def stacked(batch: Batch, labels: Sequence[int]) -> tuple[torch.Tensor, torch.Te
     The tensor lies where the daemon packed the batch, in memory lent to this session alone: writing
     to it is safe, and the lease lasts as long as the tensor or a view of it.
     """
-    n, size = len(batch.views), len(batch.views[0])
-    for id, view in zip(batch.ids, batch.views):
-        if len(view) != size:
-            raise RaggedBatch(
-                f"sample {batch.ids[0]} has {size} bytes and sample {id} has {len(view)}, which"
-                ' cannot be stacked: give a transform, or another collate_fn than "stack"'
-            )
+    n, size = len(batch.ids), batch.lengths[0]
+    if min(batch.lengths) != max(batch.lengths):
+        id, other = next((i, m) for i, m in zip(batch.ids, batch.lengths) if m != size)
+        raise RaggedBatch(
+            f"sample {batch.ids[0]} has {size} bytes and sample {id} has {other}, which cannot be"
+            ' stacked: give a transform, or another collate_fn than "stack"'
+        )
     if batch.block is not None:
         rows = torch.frombuffer(batch.block, dtype=torch.uint8).view(n, batch.stride)[:, :size]
     elif size:
