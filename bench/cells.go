@@ -43,10 +43,10 @@ func (s *suite) cells() []cell {
 	var all []cell
 	add := func(size, rate int64, latency time.Duration, kept, ratio float64) {
 		c := cell{size: size, rate: rate, latency: latency, kept: kept, ratio: ratio, batch: 64,
-			staging: 64 << 20, seconds: seconds}
+			staging: 64 << 20, seconds: seconds, spread: 0.2}
 		switch {
 		case size == small:
-			c.batch, c.staging = 256, 16<<20
+			c.batch, c.staging = 256, 32<<20
 		case latency > 50*ms: // 20 MB are in flight beside four batches of 7 MB that wait
 			c.staging = 128 << 20
 		case kept == 0:
@@ -130,14 +130,14 @@ func (c cell) overhead() float64 {
 }
 
 // ram is what keeps the share of the dataset if the arena wastes as much as it may, in whole
-// 16 MiB as people write it. Staging is half of ram at most, so "none kept" is as little as can be.
+// 16 MiB as people write it; staging alone where nothing is to be kept.
 func (c cell) ram(bytes int64) int64 {
 	room := int64(c.kept * float64(bytes) / c.overhead())
 	if c.kept == 1 {
 		room += room / 100
 	}
 	const round = 16 << 20
-	return c.staging + max(c.staging, (room+round-1)/round*round)
+	return c.staging + (room+round-1)/round*round
 }
 
 // keep is K of the roofline: the bytes that memory of this size must keep.

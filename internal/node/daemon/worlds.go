@@ -214,7 +214,7 @@ func (d *Daemon) newWorld(
 		return nil, err
 	}
 	cfg := world.Config{Name: key, Set: set, Origins: p.origins, Pool: d.pool, Bytes: bytes,
-		Staging: min(d.Staging, bytes/2), Concurrency: d.Concurrency, Rule: rule,
+		Staging: min(d.Staging, bytes), Concurrency: d.Concurrency, Rule: rule,
 		Seed: uint64(a.Order.Seed), Listen: d.Listen}
 	if d.Trace != "" {
 		cfg.Record = func(p *plan.Plan) (world.Recorder, error) { return d.record(key, p) }
