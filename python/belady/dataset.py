@@ -157,7 +157,7 @@ class ImageFolder(Dataset):
 
 def rgb(sample: Sample) -> Any:
     """A sample decoded by Pillow, as torchvision's default loader does it."""
-    from PIL import Image
+    from PIL import Image  # pyright: ignore[reportMissingTypeStubs]
 
     return Image.open(io.BytesIO(sample.data)).convert("RGB")
 
