@@ -86,7 +86,8 @@ func (p *Pump) advance(c *cursor) bool {
 		return false // the price stands: pricing anew at every event would cost more than it tells
 	}
 	if index == 0 && !w.LastOfJob {
-		p.need(c)
+		c.due = true
+		p.needDue(c)
 	}
 	*c.at(c.admit) = batch{first: lo, count: int32(hi - lo), epoch: int32(w.Epoch),
 		index: int32(w.Batch + index), runs: nobody, last: nobody, price: c.price, promised: c.price,

@@ -18,6 +18,7 @@ type cursor struct {
 	batch   int32 // usual batch size
 	credits int32
 	asked   int32 // windows asked for
+	due     bool  // another is to be asked for
 	reserve int64 // staging set aside: two batches
 	used    int64 // staging its batches were admitted for
 
@@ -104,6 +105,18 @@ func (p *Pump) attach(e *Event) {
 		p.ref = i
 	}
 	p.need(c)
+}
+
+// maxWindows bounds how many windows a cursor holds: a dataset that is all in memory costs no
+// staging, and nothing else would stop its frontier from running thousands of epochs ahead.
+const maxWindows = 4
+
+// needDue asks for the next window once the frontier has entered the last, unless there are many.
+func (p *Pump) needDue(c *cursor) {
+	if c.due && !c.closing && len(c.windows) < maxWindows {
+		c.due = false
+		p.need(c)
+	}
 }
 
 // need asks for the next window.
@@ -203,6 +216,8 @@ func (p *Pump) tidy() {
 		}
 		if c.left() {
 			p.forget(c)
+		} else {
+			p.needDue(c)
 		}
 	}
 }

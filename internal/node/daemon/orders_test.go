@@ -167,3 +167,16 @@ func TestMemoryMovesBetweenDatasets(t *testing.T) {
 	n.quiet("train")
 	n.quiet("val")
 }
+
+// TestTheDaemonsChoice: a client that names no policy joins whatever is in force.
+func TestTheDaemonsChoice(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=300&size=10KB")
+	named := d.attach(order.Random, 8, 2)
+	named.Policy = "lru"
+	n.mustRead(reading{Attach: named, data: d})
+	n.mustRead(reading{Attach: d.attach(order.Random, 8, 2), data: d})
+	if got := n.of("d").Policy; got != "lru" {
+		t.Errorf("the policy is %s: the second reader put out what the first had kept", got)
+	}
+}

@@ -53,7 +53,7 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 			}
 			return p.world, d.leaver(p), nil
 		}
-		w, err := d.join(ctx, key, p, set.ID(), rule)
+		w, err := d.join(ctx, key, p, set.ID(), a.Policy)
 		if err == nil && w != nil {
 			return w, d.leaver(p), closeFiles(files)
 		}
@@ -83,8 +83,9 @@ func (d *Daemon) enter(key string, content dataset.ID, files []*catalog.Dataset)
 	return p, true
 }
 
-// join counts a client in where the place fits what it wants. A place that fits no more goes, if
-// nobody uses it: no world and no error mean that there is room for a new one.
+// join counts a client in where the place fits what it wants; one that names no policy takes the
+// one in force. A place that fits no more goes, if nobody uses it: no world and no error mean that
+// there is room for a new one.
 func (d *Daemon) join(
 	ctx context.Context, key string, p *place, content dataset.ID, rule string,
 ) (*world.World, error) {
@@ -101,13 +102,13 @@ func (d *Daemon) join(
 	case d.worlds[key] != p: // it has gone since
 		d.mu.Unlock()
 		return nil, nil
-	case p.content == content && p.world.Rule == rule:
+	case p.content == content && (rule == "" || p.world.Rule == rule):
 		p.users++
 		d.mu.Unlock()
 		return p.world, nil
 	case p.users > 0:
 		d.mu.Unlock()
-		if p.world.Rule != rule {
+		if rule != "" && p.world.Rule != rule {
 			return nil, fmt.Errorf("%w: %s is being read with policy %s, which all its readers "+
 				"share: ask for that one, or wait until it is free", errInUse, key, p.world.Rule)
 		}
