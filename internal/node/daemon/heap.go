@@ -3,7 +3,7 @@ package daemon
 import "runtime/debug"
 
 // heapSlack is how much garbage the daemon may let lie.
-const heapSlack = 96 << 20
+const heapSlack = 48 << 20
 
 // sampleHeap is the heap a sample takes: the pump's record, its place, two epochs of order.
 const sampleHeap = 32
