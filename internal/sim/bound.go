@@ -6,7 +6,9 @@ import (
 	"belady/internal/core/sample"
 )
 
-// Bound is the roofline of a scenario: what no policy can beat, from inputs alone.
+// Bound is the roofline of a scenario: what no policy can beat, from inputs alone. Staging is not
+// counted as keeping; samples staged when one epoch ends and wanted when the next begins can take
+// a run a little below it.
 type Bound struct {
 	Compute     pump.Instant // a rank's compute in a whole epoch
 	Origin      pump.Instant // the origin's least time for OriginBytes

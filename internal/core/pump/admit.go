@@ -72,6 +72,10 @@ func (p *Pump) advance(c *cursor) bool {
 		c.blocked = Arena
 		return false
 	}
+	if c.pos-c.delivered >= p.reach(c) {
+		c.blocked = None
+		return false
+	}
 	if c.asOf != p.steps && c.scan == hi && p.room(c) {
 		c.scan, c.price = lo, 0 // what was in staging then may be gone: only a fresh price counts
 	}
@@ -99,6 +103,13 @@ func (p *Pump) advance(c *cursor) bool {
 	c.opened = true
 	c.blocked = None
 	return p.issue(c)
+}
+
+// reach is how far a frontier may run ahead of its consumer: half an epoch. What is kept costs no
+// staging, so nothing else would stop it; but all that lies between is pinned, and a plan that
+// must let go could not.
+func (p *Pump) reach(c *cursor) int64 {
+	return max(int64(len(p.recs))/2, 16*int64(c.batch))
 }
 
 // priced adds up what the next batch will take of staging, as far as the budget goes.

@@ -80,7 +80,6 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 		UptimeS: time.Since(d.began).Seconds(), RAMLeft: d.pool.Left(),
 		Datasets: []world.Status{}}
 	d.mu.Lock()
-	s.Sessions = d.sessions
 	var open []*world.World
 	for _, p := range d.worlds {
 		if p.world != nil {
@@ -91,6 +90,7 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 	for _, w := range open {
 		if one, err := w.Status(); err == nil {
 			s.Datasets = append(s.Datasets, one)
+			s.Sessions += one.Ranks // connections that only ask are no sessions
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

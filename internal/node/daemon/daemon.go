@@ -74,6 +74,11 @@ func New(cfg Config) (*Daemon, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
+	if cfg.Trace != "" {
+		if err := os.MkdirAll(cfg.Trace, 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for traces: %w", err)
+		}
+	}
 	lock, err := takeLock(filepath.Join(cfg.Dir, "daemon.lock"))
 	if err != nil {
 		return nil, err

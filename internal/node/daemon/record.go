@@ -33,9 +33,6 @@ const backlog = 256
 
 // record opens a trace for a dataset: FOLDER/NAME-TIME.trace.
 func (d *Daemon) record(name string, p *plan.Plan) (world.Recorder, error) {
-	if err := os.MkdirAll(d.Trace, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder for traces: %w", err)
-	}
 	file := fmt.Sprintf("%s-%s.trace", strings.ReplaceAll(name, "+", "_"),
 		time.Now().UTC().Format("20060102T150405.000"))
 	f, err := os.OpenFile(filepath.Join(d.Trace, file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -53,13 +50,17 @@ func (d *Daemon) record(name string, p *plan.Plan) (world.Recorder, error) {
 }
 
 func (r *recorder) write() {
-	var failed error
+	failed := false
 	for b := range r.blocks {
-		if failed == nil {
-			_, failed = r.file.Write(b)
+		if failed {
+			continue
+		}
+		if _, err := r.file.Write(b); err != nil {
+			failed = true
+			r.listen(event.Trouble{What: "the trace " + r.file.Name() + " ends here", Err: err})
 		}
 	}
-	r.done <- errors.Join(failed, r.file.Close())
+	r.done <- r.file.Close()
 }
 
 // Reading implements world.Recorder.

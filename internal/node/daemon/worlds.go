@@ -12,6 +12,7 @@ import (
 	"belady/internal/core/job"
 	"belady/internal/core/plan"
 	"belady/internal/core/policy"
+	"belady/internal/node/event"
 	"belady/internal/node/session"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
@@ -55,7 +56,13 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 		}
 		w, err := d.join(ctx, key, p, set.ID(), a.Policy)
 		if err == nil && w != nil {
-			return w, d.leaver(p), closeFiles(files)
+			d.granting.Lock()
+			d.regrow(w)
+			d.granting.Unlock()
+			if err := closeFiles(files); err != nil {
+				d.tell(event.Trouble{What: "close a second map of " + key, Err: err})
+			}
+			return w, d.leaver(p), nil
 		}
 		if errors.Is(err, errInUse) && time.Now().Before(deadline) && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
@@ -117,7 +124,10 @@ func (d *Daemon) join(
 	}
 	delete(d.worlds, key)
 	d.mu.Unlock()
-	return nil, p.close()
+	if err := p.close(); err != nil {
+		d.tell(event.Trouble{What: "close " + key, Err: err})
+	}
+	return nil, nil
 }
 
 // keyOf names a union of datasets in the table.
@@ -228,20 +238,8 @@ func (d *Daemon) newWorld(
 func (d *Daemon) grant(
 	ctx context.Context, p *place, set *dataset.Set, most int64,
 ) (int64, error) {
-	staging := d.Staging
-	if staging == 0 {
-		staging = world.StagingShare(d.RAM)
-	}
-	want := set.TotalBytes() + set.TotalBytes()/12 + staging + staging/8 + 16*arena.SpanBytes
-	want = min(want, most)
-	for d.pool.Left() < want {
-		idle := d.takeIdle(p)
-		if idle == nil {
-			break
-		}
-		if err := idle.close(); err != nil {
-			return 0, err
-		}
+	want := min(d.wants(set), most)
+	for d.pool.Left() < want && d.closeIdle(p) {
 	}
 	if left := d.pool.Left(); left >= want {
 		return want, nil
@@ -261,10 +259,50 @@ func (d *Daemon) grant(
 	d.waitForMemory(ctx, share)
 	got := min(share, d.pool.Left())
 	if got < min(want, 8*arena.SpanBytes) {
+		for _, w := range used {
+			d.regrow(w)
+		}
 		return 0, fmt.Errorf("%w: %d MiB of --ram are left of %d: start the daemon with more, "+
 			"or end a job", world.ErrTooSmall, d.pool.Left()>>20, d.RAM>>20)
 	}
 	return got, nil
+}
+
+// wants is all the memory a dataset can use: its samples, with some to spare, and staging.
+func (d *Daemon) wants(set *dataset.Set) int64 {
+	staging := d.Staging
+	if staging == 0 {
+		staging = world.StagingShare(d.RAM)
+	}
+	return set.TotalBytes() + set.TotalBytes()/12 + staging + staging/8 + 16*arena.SpanBytes
+}
+
+// regrow gives a world that was made to shrink what is free of what it wants.
+func (d *Daemon) regrow(w *world.World) {
+	s, err := w.Status()
+	if err != nil {
+		return
+	}
+	bytes := min(d.wants(w.Set), s.Memory+d.pool.Left())
+	if bytes < s.Memory+8*arena.SpanBytes {
+		return
+	}
+	if err := w.Resize(bytes); err != nil && !errors.Is(err, world.ErrClosed) {
+		d.tell(event.Trouble{What: "give memory back to " + s.Dataset, Err: err})
+	}
+}
+
+// closeIdle closes the dataset that has been idle longest; false if there is none. What goes wrong
+// with it is nobody's business who comes for another.
+func (d *Daemon) closeIdle(but *place) bool {
+	idle := d.takeIdle(but)
+	if idle == nil {
+		return false
+	}
+	if err := idle.close(); err != nil {
+		d.tell(event.Trouble{What: "close an idle dataset", Err: err})
+	}
+	return true
 }
 
 // waitForMemory waits a while for slabs on their way out to be given back.
@@ -279,14 +317,7 @@ func (d *Daemon) waitForMemory(ctx context.Context, bytes int64) {
 func (d *Daemon) spare(ctx context.Context, w *world.World, bytes int64) error {
 	d.granting.Lock()
 	defer d.granting.Unlock()
-	for d.pool.Left() < bytes {
-		idle := d.takeIdle(nil)
-		if idle == nil {
-			break
-		}
-		if err := idle.close(); err != nil {
-			return err
-		}
+	for d.pool.Left() < bytes && d.closeIdle(nil) {
 	}
 	if d.pool.Left() >= bytes {
 		return nil

@@ -226,6 +226,7 @@ func (w *World) unstick(freed bool) {
 	if len(w.stuck) == 0 {
 		return
 	}
+	w.requestPass() // room may lie between samples that stay
 	if !w.alarm {
 		w.alarm = true
 		time.AfterFunc(w.patience, func() { w.mail.call(func() { w.alarm = false }) })

@@ -16,14 +16,16 @@ import (
 func (w *World) Resize(bytes int64) error {
 	var failed error
 	err := w.do(func() {
-		before := w.Bytes
-		if bytes > before {
+		if bytes > w.Bytes {
+			w.arena.Restore()
 			var added []uint16
-			added, failed = w.arena.Grow(bytes - before)
+			if more := bytes - w.arena.Capacity(); more >= arena.SpanBytes {
+				added, failed = w.arena.Grow(more)
+			}
 			w.announce(added)
 		} else {
-			w.arena.Shrink(before - bytes)
-			w.draining = true
+			w.arena.Shrink(w.Bytes - bytes)
+			w.requestPass()
 		}
 		failed = errors.Join(failed, w.resized())
 	})
@@ -79,25 +81,36 @@ const (
 	drainShare    = 10 // a pass may take a tenth of the owner's time
 )
 
+// requestPass asks for a drain with the next step, unless one is due already.
+func (w *World) requestPass() {
+	if !w.scheduled {
+		w.draining = true
+	}
+}
+
 // drain moves kept samples that nobody holds out of slabs that go, and together out of regions
-// that the smaller plan has left half empty. Those in use are moved or dropped at a later pass.
+// that a smaller plan has left half empty, while something waits for the room. Those in use are
+// moved or dropped at a later pass.
 func (w *World) drain() {
 	w.draining = false // until the next pass
-	left := false
+	wanted := len(w.stuck) > 0
 	for _, s := range w.arena.Slabs() {
-		left = left || s.Draining
+		wanted = wanted || s.Draining
 	}
-	if !left {
+	if !wanted {
 		return
 	}
 	begun := time.Now()
-	moved := w.moveAll(w.movable())
-	if w.drained++; moved {
+	if w.drained++; w.moveAll(w.movable()) {
 		w.drained = 0
 	}
 	pause := min(drainPause<<min(w.drained, 16), drainPauseMax)
 	pause = max(pause, drainShare*time.Since(begun))
-	time.AfterFunc(pause, func() { w.mail.call(func() { w.draining = true }) })
+	w.scheduled = true
+	time.AfterFunc(pause, func() {
+		w.mail.call(func() { w.draining, w.scheduled = true, false })
+	})
+	w.unstick(w.drained == 0)
 }
 
 // region is the movable samples of one region of the arena.
@@ -205,7 +218,3 @@ func (w *World) movable() []*region {
 	})
 	return all
 }
-
-// Minimum is the least memory a world of these sizes can serve with at all: one span of slots,
-// one being filled, and staging.
-func Minimum(staging int64) int64 { return staging + staging/16 + 4*arena.SpanBytes }

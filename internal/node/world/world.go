@@ -101,8 +101,9 @@ type jam struct {
 
 // drainage is the emptying of slabs that go.
 type drainage struct {
-	draining bool // the next step is to look at them
-	drained  int  // passes over them that moved nothing
+	draining  bool // the next step is to look at them
+	scheduled bool // a timer will ask for that
+	drained   int  // passes over them that moved nothing
 }
 
 // New opens a world and starts it.
@@ -275,6 +276,7 @@ type Status struct {
 	Bytes    int64       `json:"bytes"`
 	Policy   string      `json:"policy"`
 	Ranks    int         `json:"ranks"`
+	Memory   int64       `json:"memory_bytes"` // of the arena, less what is to go
 	Keep     int64       `json:"keep_bytes"`
 	Staging  int64       `json:"staging_bytes"`
 	Pump     pump.Stats  `json:"pump"`
@@ -293,7 +295,7 @@ func (w *World) Status() (Status, error) {
 				s.Ranks++
 			}
 		}
-		s.Keep, s.Staging = w.plan.Keep, w.plan.Staging
+		s.Memory, s.Keep, s.Staging = w.Bytes, w.plan.Keep, w.plan.Staging
 		s.Pump, s.Arena = w.pump.Stats(), w.arena.Usage()
 	})
 	s.InFlight, s.Limit = w.fetcher.load()

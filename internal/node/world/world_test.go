@@ -359,12 +359,12 @@ func TestThePlanGivesWay(t *testing.T) {
 // TestASlowRankIsNoReasonToKeepLess: a rank without credit computes; its leases may fill the arena
 // as long as it likes.
 func TestASlowRankIsNoReasonToKeepLess(t *testing.T) {
-	b := newBench(t, synth.Config{Samples: 800, SizeBytes: 40_000, Classes: 1},
+	b := newBench(t, synth.Config{Samples: 1600, SizeBytes: 40_000, Classes: 1},
 		func(c *Config) { c.Bytes = 24 * mib })
 	err := b.do(func() {
 		b.patience = time.Minute
 		in := b.plan.Input
-		in.Keep = 40 * mib
+		in.Keep = 80 * mib
 		b.replan(in)
 	})
 	if err != nil {

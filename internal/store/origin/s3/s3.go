@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"belady/internal/store/origin"
 )
@@ -112,7 +113,9 @@ func New(ctx context.Context, c Config) (origin.Origin, error) {
 		return nil, fmt.Errorf("origin s3://%s: %w", c.Bucket, err)
 	}
 	load := func(ctx context.Context) (aws.Config, error) {
-		options := []func(*config.LoadOptions) error{config.WithRegion(c.Region)}
+		// The SDK would write its own lines to standard error; what matters comes as an error.
+		options := []func(*config.LoadOptions) error{config.WithRegion(c.Region),
+			config.WithLogger(logging.Nop{})}
 		if c.Profile != "" {
 			options = append(options, config.WithSharedConfigProfile(c.Profile))
 		}
