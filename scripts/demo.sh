@@ -17,7 +17,9 @@ finish() {
 }
 trap finish EXIT
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold= plain=
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say "1. A dataset: 8,000 samples of 110 KB behind a slow origin (200 MB/s, 20 ms a request)"
 "$belady" dataset add demo \
@@ -28,8 +30,8 @@ say "2. What a rank will read is known from the seed: PyTorch's DistributedSampl
 	>"$dir/order"
 echo "first samples: $(head -n 8 "$dir/order" | tr '\n' ' ')…"
 
-say "3. A daemon with 576 MiB: half of the dataset can be kept"
-"$belady" serve --ram 576MiB 2>"$dir/log" &
+say "3. A daemon with 500 MiB: about half of the dataset can be kept beside 64 MiB of staging"
+"$belady" serve --ram 500MiB 2>"$dir/log" &
 daemon=$!
 for _ in $(seq 100); do
 	[ -S "$BELADY_SOCKET" ] && break
@@ -44,7 +46,8 @@ say "5. What the daemon says"
 "$belady" status
 cat <<'END'
 
-The first epoch reads every sample once, as fast as the origin gives them. From then on half of
-them come from memory and the rest were fetched before they were asked for: the loop waits for
-nothing, and an epoch takes as long as the computing alone (× roofline close to 1).
+The first epoch reads every sample once, as fast as the origin gives them, and the head of the
+second besides. From then on half of them come from memory and the rest were fetched before they
+were asked for: the loop waits for nothing, and an epoch takes as long as the computing alone
+(× roofline close to 1).
 END

@@ -128,16 +128,20 @@ func TestBadInput(t *testing.T) {
 		"--format", "tar")
 	n.refuses(1, `no samples.*check the URL`, "dataset", "add", "x",
 		filepath.Join(n.images, "..", "empty"))
-	n.refuses(1, `rank 2 is not in a world of 2: ranks are 0 to 1`, "read", "img",
+	n.refuses(2, `rank 2 is not in a world of 2: ranks are 0 to 1`, "read", "img",
 		"--world", "2", "--rank", "2")
 	n.refuses(2, `rank 2 is not in a world of 2`, "order", "--kind", "torch-distributed",
 		"--samples", "9", "--world", "2", "--rank", "2")
-	n.refuses(1, `order kind "foo" is unknown: use one of`, "read", "img", "--kind", "foo")
-	n.refuses(1, `unknown policy "foo": use one of`, "read", "img", "--policy", "foo")
-	n.refuses(1, `batch is 0: it must be at least 1`, "read", "img", "--batch", "0")
+	n.refuses(2, `order kind "foo" is unknown: use one of`, "read", "img", "--kind", "foo")
+	n.refuses(2, `unknown policy "foo": use one of`, "read", "img", "--policy", "foo")
+	n.refuses(2, `batch is 0: it must be at least 1`, "read", "img", "--batch", "0")
 	n.refuses(1, `another daemon \(pid \d+\) uses .*: stop it, or give this one another --dir`,
 		"serve")
 	n.refuses(2, `there is no verb "frobnicate"`, "frobnicate")
+	n.refuses(2, `weight "nan" of img is not a positive number`, "read", "img=nan")
+	n.refuses(2, `only --kind torch-weighted draws by weights`, "read", "img=2")
+	n.refuses(2, `img is named twice`, "read", "img", "img")
+	n.refuses(2, `an explicit order is sent by a program`, "read", "img", "--kind", "explicit")
 
 	// The daemon is as well as before.
 	n.does("read", "img", "--epochs", "2", "--batch", "2")

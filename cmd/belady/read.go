@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"belady/internal/client"
 	"belady/internal/core/order"
+	"belady/internal/core/policy"
 	"belady/internal/node/daemon"
 	"belady/internal/node/wire"
 	"belady/internal/store/origin/throttle"
@@ -69,7 +73,14 @@ func newReadCommand(env *environment) *cobra.Command {
 			}
 			o.datasets = append(o.datasets, d)
 		}
-		return read(cmd.Context(), env, &o)
+		if err := o.check(); err != nil {
+			return err
+		}
+		err := read(cmd.Context(), env, &o)
+		if cmd.Context().Err() != nil {
+			return errors.New("interrupted")
+		}
+		return err
 	}
 	return cmd
 }
@@ -79,11 +90,51 @@ func parseMember(arg string) (wire.Dataset, error) {
 	name, weight, has := strings.Cut(arg, "=")
 	d := wire.Dataset{Name: name, Weight: 1}
 	if has {
-		if _, err := fmt.Sscanf(weight, "%g", &d.Weight); err != nil || d.Weight <= 0 {
+		w, err := strconv.ParseFloat(weight, 64)
+		if err != nil || !(w > 0) || math.IsInf(w, 0) {
 			return d, usagef("weight %q of %s is not a positive number", weight, name)
 		}
+		d.Weight = w
 	}
 	return d, nil
+}
+
+// check refuses what can be seen to be wrong without a daemon.
+func (o *readOptions) check() error {
+	world := max(o.order.World, 1)
+	names := map[string]bool{}
+	for _, d := range o.datasets {
+		if names[d.Name] {
+			return usagef("%s is named twice: name each dataset once", d.Name)
+		}
+		names[d.Name] = true
+		if d.Weight != 1 && o.order.Kind != order.Weighted {
+			return usagef("%s has a weight, but only --kind %s draws by weights", d.Name, order.Weighted)
+		}
+	}
+	switch {
+	case o.rank < 0 || o.rank >= world:
+		return usagef("rank %d is not in a world of %d: ranks are 0 to %d", o.rank, world, world-1)
+	case o.order.Kind == order.Explicit:
+		return usagef("an explicit order is sent by a program: read it through a client of your own")
+	case !slices.Contains(order.Names(), o.order.Kind):
+		return usagef("order kind %q is unknown: use one of %s", o.order.Kind,
+			strings.Join(order.Names(), ", "))
+	case o.order.Batch < 1:
+		return usagef("batch is %d: it must be at least 1", o.order.Batch)
+	case o.epochs < 1:
+		return usagef("epochs is %d: it must be at least 1", o.epochs)
+	case o.compute < 0 || o.depth < 0 || o.depth > wire.MaxCredit:
+		return usagef("compute is %g ms and depth %d: give 0 or more, and a depth of at most %d",
+			o.compute, o.depth, wire.MaxCredit)
+	}
+	if o.policy == "" {
+		return nil
+	}
+	if _, err := policy.Find(o.policy); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 func read(ctx context.Context, env *environment, o *readOptions) error {
@@ -106,8 +157,8 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	}
 	defer s.Close()
 	l := &loop{options: o, client: c, session: s, errOut: env.Err, rate: rate,
-		fetched: before.Pump.FetchedBytes,
-		report:  readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
+		fetched: before.Pump.FetchedBytes, held: before.Pump.KeptBytes,
+		report: readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
 	if err := l.run(ctx); err != nil {
 		return err
 	}
@@ -156,6 +207,7 @@ type loop struct {
 
 	before  client.Stats
 	fetched int64
+	held    int64  // kept when the reading began
 	sum     uint64 // of the bytes read, so that reading them is not optimised away
 }
 
@@ -181,9 +233,7 @@ func (l *loop) run(ctx context.Context) error {
 		last := b.Last
 		b.Release()
 		if last {
-			if err := l.endEpoch(ctx, e); err != nil {
-				return err
-			}
+			l.endEpoch(ctx, e)
 			e = nil
 		}
 		bar.Set(n + 1)
@@ -221,7 +271,9 @@ func touch(b []byte) (sum uint64) {
 	return sum
 }
 
-func (l *loop) endEpoch(ctx context.Context, e *epochReport) error {
+// endEpoch takes stock. What the daemon counted is unknown if it is away or was started anew; the
+// reading goes on all the same.
+func (l *loop) endEpoch(ctx context.Context, e *epochReport) {
 	e.End = time.Now()
 	now := l.session.Stats()
 	for i := range now.Stall {
@@ -231,27 +283,28 @@ func (l *loop) endEpoch(ctx context.Context, e *epochReport) error {
 	e.Away = now.Away - l.before.Away
 	l.before = now
 	status, err := l.options.status(ctx, l.client)
-	if err != nil {
-		return err
+	e.OriginKnown = err == nil && now.Reconnects == 0 && status.Pump.FetchedBytes >= l.fetched
+	if e.OriginKnown {
+		e.OriginBytes = status.Pump.FetchedBytes - l.fetched
 	}
-	e.OriginBytes = status.Pump.FetchedBytes - l.fetched
 	l.fetched = status.Pump.FetchedBytes
-	l.roofline(e, status.Keep, status.Bytes)
-	return nil
+	l.roofline(e, status)
 }
 
 // roofline is the least an epoch can take: the computing, or the bytes that no memory of this
 // size can hold, at the origin's rate.
-func (l *loop) roofline(e *epochReport, keep, total int64) {
-	least := e.Compute
-	e.MinOriginBytes = max(0, total-keep)
+func (l *loop) roofline(e *epochReport, s worldStatus) {
+	e.MinOriginBytes = max(0, s.Bytes-s.Keep)
 	if len(l.report.Epochs) == 1 {
-		e.MinOriginBytes = total
+		e.MinOriginBytes = max(0, s.Bytes-l.held)
+	}
+	if l.options.compute > 0 || l.rate > 0 {
+		e.Roofline = e.Compute
 	}
 	if l.rate > 0 {
-		least = max(least, time.Duration(float64(e.MinOriginBytes)/float64(l.rate)*1e9))
+		origin := time.Duration(float64(e.MinOriginBytes) / float64(l.rate) * 1e9)
+		e.Roofline = max(e.Roofline, origin)
 	}
-	e.Roofline = least
 	e.RateKnown = l.rate > 0
 }
 

@@ -30,7 +30,8 @@ type epochReport struct {
 	Batches        int                        `json:"batches"`
 	Samples        int64                      `json:"samples"`
 	Bytes          int64                      `json:"bytes"`
-	OriginBytes    int64                      `json:"origin_bytes"`
+	OriginBytes    int64                      `json:"origin_bytes"` // of all ranks of the node
+	OriginKnown    bool                       `json:"origin_bytes_known"`
 	MinOriginBytes int64                      `json:"min_origin_bytes"`
 	Compute        time.Duration              `json:"compute_ns"`
 	First          time.Duration              `json:"first_batch_ns"`
@@ -63,17 +64,23 @@ func (r *readReport) print(w io.Writer) {
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		waited, what := e.waited()
-		kept := "–"
-		if r.World == 1 {
+		kept, fetched := "–", "–"
+		if e.OriginKnown {
+			fetched = humanize.Bytes(uint64(e.OriginBytes))
+		}
+		if e.OriginKnown && r.World == 1 {
 			kept = humanize.Bytes(uint64(max(0, e.Bytes-e.OriginBytes)))
 		}
 		fmt.Fprintf(t, "%d\t%.2fs\t%.0f\t%s\t%s\t%s\t%.2fs\t%s\t%s\t\n", e.Epoch, e.seconds(),
 			float64(e.Samples)/e.seconds(), humanize.Bytes(uint64(e.Bytes)), kept,
-			humanize.Bytes(uint64(max(0, e.OriginBytes))), waited.Seconds(), what, e.distance())
+			fetched, waited.Seconds(), what, e.distance())
 	}
 	_ = t.Flush()
 	if n := len(r.Epochs); n > 0 && !r.Epochs[n-1].RateKnown {
 		fmt.Fprintln(w, "The roofline counts computing only: give --origin-rate to count the origin.")
+	}
+	if r.World > 1 {
+		fmt.Fprintln(w, "What came from the origin is the node's, for all of its ranks.")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"belady/internal/core/dataset"
 	"belady/internal/core/job"
 	"belady/internal/core/order"
 	"belady/internal/core/plan"
@@ -67,8 +68,8 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&s.World, "world", 1, "ranks on the node")
 	flags.IntVar(&f.epochs, "epochs", 4, "epochs to run")
 	flags.Int64Var(&s.Seed, "seed", 0, "the sampler's seed")
-	flags.StringVar(&f.ram, "ram", "4GiB", "bytes of samples kept in memory")
-	flags.StringVar(&f.staging, "staging", "512MiB", "memory for batches on their way")
+	flags.StringVar(&f.ram, "ram", "4GiB", "memory for samples, kept and on their way")
+	flags.StringVar(&f.staging, "staging", "512MiB", "the part of --ram for batches on their way")
 	flags.StringSliceVar(&f.policies, "policy", nil,
 		"policies to compare (default the one a job of this order gets)")
 	flags.StringVar(&f.rate, "rate", "1GB", "bytes the origin sends in a second")
@@ -153,6 +154,14 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 		}
 		*v.into = n
 	}
+	if staging > ram {
+		return sim.Scenario{}, usagef("--staging (%s) is a part of --ram (%s) and cannot be more",
+			f.staging, f.ram)
+	}
+	if f.latency < 0 || f.compute < 0 {
+		return sim.Scenario{}, usagef("latency %v and compute %v: neither can be negative",
+			f.latency, f.compute)
+	}
 	if size > sample.MaxSize {
 		return sim.Scenario{}, usagef("--size: %s is more than a sample can have", f.size)
 	}
@@ -164,7 +173,7 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 			"choose another --kind")
 	}
 	p, err := plan.Make(plan.Input{Sizes: evenSizes{f.spec.Samples, uint32(size)},
-		Seed: uint64(f.spec.Seed), Policy: policy.Default(f.spec.Repeats()), Keep: ram,
+		Seed: uint64(f.spec.Seed), Policy: policy.Default(f.spec.Repeats()), Keep: ram - staging,
 		Staging: staging})
 	if err != nil {
 		return sim.Scenario{}, usageError{err}
@@ -221,7 +230,7 @@ func printSim(w io.Writer, reports []simReport) error {
 				humanize.Bytes(uint64(e.OriginBytes)))
 		}
 		if len(r.Epochs) > 1 {
-			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t≥ %s\t%.3f\t\n", r.Policy,
+			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\tless kept: %s\t%.3f\t\n", r.Policy,
 				r.Epochs[len(r.Epochs)-1].Epoch, seconds(r.Mean),
 				humanize.Bytes(uint64(r.MinOriginBytes)), r.Ratio)
 		}
@@ -251,12 +260,20 @@ func (f *simFlags) runReplay(env *environment) error {
 		return fmt.Errorf("%s: %w", f.replay, err)
 	}
 	name := d.Header.Dataset
-	set, err := env.catalog().Open(name)
-	if err != nil {
-		return fmt.Errorf("replay needs the sizes of dataset %q: %w", name, err)
+	var members []*dataset.Manifest
+	for _, one := range strings.Split(name, "+") {
+		m, err := env.catalog().Open(one)
+		if err != nil {
+			return fmt.Errorf("replay needs the sizes of dataset %q: %w", one, err)
+		}
+		defer m.Close()
+		members = append(members, m.Manifest)
 	}
-	defer set.Close()
-	done, err := trace.Replay(data, set.Manifest)
+	set, err := dataset.NewSet(members, nil)
+	if err != nil {
+		return fmt.Errorf("replay %s: %w", f.replay, err)
+	}
+	done, err := trace.Replay(data, set)
 	var differs *trace.Difference
 	if err != nil && !errors.As(err, &differs) {
 		return fmt.Errorf("replay %s: %w", f.replay, err)
