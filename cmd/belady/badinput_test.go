@@ -137,6 +137,7 @@ func TestBadInput(t *testing.T) {
 	n.refuses(2, `batch is 0: it must be at least 1`, "read", "img", "--batch", "0")
 	n.refuses(1, `another daemon \(pid \d+\) uses .*: stop it, or give this one another --dir`,
 		"serve")
+	n.refuses(2, `ram is .* but this machine has .*: give less`, "serve", "--ram", "9999TiB")
 	n.refuses(2, `there is no verb "frobnicate"`, "frobnicate")
 	n.refuses(2, `weight "nan" of img is not a positive number`, "read", "img=nan")
 	n.refuses(2, `only --kind torch-weighted draws by weights`, "read", "img=2")

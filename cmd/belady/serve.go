@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"belady/internal/node/daemon"
@@ -38,7 +40,23 @@ func newServeCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
+// checkMemory refuses more memory than the machine has: it would be found missing one slab at a
+// time, in the middle of a job.
+func checkMemory(ram byteSize) error {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return fmt.Errorf("ask how much memory there is: %w", err)
+	}
+	if total := byteSize(uint64(info.Totalram) * uint64(info.Unit)); ram > total {
+		return usagef("ram is %s, but this machine has %s: give less", ram, total)
+	}
+	return nil
+}
+
 func serve(ctx context.Context, env *environment, c config) error {
+	if err := checkMemory(c.RAM); err != nil {
+		return err
+	}
 	retry := origin.RetryDefaults()
 	retry.ConcurrencyMax = c.Origin.Concurrency
 	retry.TotalTimeout = time.Duration(c.Origin.DeadlineSeconds) * time.Second

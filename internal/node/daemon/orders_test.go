@@ -180,3 +180,26 @@ func TestTheDaemonsChoice(t *testing.T) {
 		t.Errorf("the policy is %s: the second reader put out what the first had kept", got)
 	}
 }
+
+// TestAShrunkDatasetServesTheNextJob: what shrinking leaves behind is room for the next job, and
+// several datasets read at once share what there is.
+func TestAShrunkDatasetServesTheNextJob(t *testing.T) {
+	n := start(t, 96*mib, func(c *config) { c.Staging = 8 * mib })
+	var all []reading
+	for _, name := range []string{"one", "two", "three"} {
+		d := n.addSynth(name, "", "samples=1000&size=60KB&spread=0.5")
+		all = append(all, reading{Attach: d.attach(order.Random, 16, 4), data: d})
+	}
+	n.mustRead(all[0]) // takes all the memory it wants
+	n.together(all...)
+	if len(n.told("arena-resized")) == 0 {
+		t.Fatal("nothing was shrunk: the test tests nothing")
+	}
+	for _, r := range all {
+		n.mustRead(r)
+		n.quiet(r.data.name)
+	}
+	if events := n.told("plan-tightened"); len(events) > 0 {
+		t.Errorf("plans gave way %d times, the last: %v", len(events), events[len(events)-1])
+	}
+}

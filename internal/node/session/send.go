@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -259,5 +261,9 @@ func toWire(err error) *wire.Error {
 			return &wire.Error{Code: c.code, Fatal: true, Text: err.Error()}
 		}
 	}
-	return &wire.Error{Code: wire.CodeBadRequest, Fatal: true, Text: err.Error()}
+	code := wire.CodeBadRequest
+	if errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.SyscallError)) {
+		code = wire.CodeInternal // the daemon's own files, not what was asked
+	}
+	return &wire.Error{Code: code, Fatal: true, Text: err.Error()}
 }

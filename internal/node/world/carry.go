@@ -226,6 +226,7 @@ func (w *World) unstick(freed bool) {
 	if len(w.stuck) == 0 {
 		return
 	}
+	w.noticeShortage()
 	w.requestPass() // room may lie between samples that stay
 	if !w.alarm {
 		w.alarm = true
@@ -256,6 +257,19 @@ func (w *World) unstick(freed bool) {
 		}
 		c.consumer.Failed(0, 0, fmt.Errorf("%w: what is held leaves no room for the next batch: "+
 			"hold fewer batches, or start the daemon with a larger --ram", ErrTooSmall))
+	}
+}
+
+// noticeShortage plans for the memory there is, once the machine had less than the arena was given.
+func (w *World) noticeShortage() {
+	err := w.arena.Err()
+	if err == nil || w.short {
+		return
+	}
+	w.short = true
+	w.tell(event.Trouble{What: w.Name + " goes on with less memory", Err: err})
+	if err := w.replanAll(); err != nil {
+		w.tell(event.Trouble{What: "plan " + w.Name + " for less memory", Err: err})
 	}
 }
 

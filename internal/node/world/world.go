@@ -94,6 +94,7 @@ type jam struct {
 	tight   time.Time // since when something has been stuck
 	gaveWay time.Time // since when the plan has not given way to it
 	alarm   bool      // a timer will look at what is stuck
+	short   bool      // the machine has less memory than the arena was given
 
 	patience      time.Duration
 	stagingWanted int64 // where none is configured: what the ranks need
