@@ -149,9 +149,8 @@ func (w *world) attach(c *consumer) error {
 		w.Attach(c.cursor, c.reading)
 	}
 	batch := max(c.reading.Order.Batch, 1)
-	reserve := 2 * int64(batch) * w.Plan.TotalCost / int64(max(w.Plan.Sizes.Len(), 1))
 	w.at(w.now, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
-		Reserve: reserve})
+		Reserve: w.Plan.Reserve(batch)})
 	w.at(w.now, pump.Event{Kind: pump.Credited, Cursor: c.cursor, N: int32(w.Credits)})
 	return nil
 }

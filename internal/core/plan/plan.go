@@ -174,6 +174,13 @@ func (p *Plan) Slot(size uint32) int64 {
 
 func (p *Plan) hash(id sample.ID) uint64 { return mix(uint64(id) + p.salt) }
 
+// Reserve is the staging set aside for a cursor: two of its batches, of samples of mean cost, each
+// aligned to a line of memory.
+func (p *Plan) Reserve(batch int) int64 {
+	mean := p.TotalCost/int64(max(p.Sizes.Len(), 1)) + 64
+	return 2 * int64(max(batch, 1)) * mean
+}
+
 // mix is splitmix64's finaliser: a bijection, so no two ids of one dataset share a hash.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -52,7 +52,7 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 	cur := &Cursor{world: w, reading: r, feed: feed, consumer: c}
 	var refused error
 	err := w.do(func() {
-		reserve := w.reserve(&r)
+		reserve := w.plan.Reserve(r.Order.Batch)
 		if refused = w.room(reserve); refused != nil {
 			return
 		}
@@ -74,12 +74,6 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 	return cur, nil
 }
 
-// reserve is what two batches of a reading take of staging.
-func (w *World) reserve(r *job.Reading) int64 {
-	mean := w.plan.TotalCost/int64(max(w.Set.Len(), 1)) + arena.Align
-	return 2 * int64(max(r.Order.Batch, 1)) * mean
-}
-
 // room checks that two batches of every rank fit into staging. Staging that nobody configured
 // grows with the ranks: four batches each where that leaves half of the arena for keeping, two
 // where it must be.
@@ -87,7 +81,7 @@ func (w *World) room(reserve int64) error {
 	need := reserve
 	for _, c := range w.cursors {
 		if c != nil {
-			need += w.reserve(&c.reading)
+			need += w.plan.Reserve(c.reading.Order.Batch)
 		}
 	}
 	if w.Staging == 0 {
