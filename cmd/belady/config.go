@@ -32,7 +32,10 @@ type config struct {
 	Staging byteSize `yaml:"staging"`
 	// Trace is a folder that records every event and move, a file for each dataset, for
 	// `belady sim --replay`; empty records none.
-	Trace  string       `yaml:"trace"`
+	Trace string `yaml:"trace"`
+	// IdleExitSeconds stops the daemon when no client has been connected for so long; 0 never.
+	IdleExitSeconds int `yaml:"idle_exit_seconds"`
+
 	Origin originConfig `yaml:"origin"`
 }
 
@@ -65,6 +68,7 @@ func (c config) validate() error {
 		"staging is %s, but batches need at least 1MiB", c.Staging)
 	refuse(c.Staging > c.RAM, "staging (%s) is a part of ram (%s) and cannot be more",
 		c.Staging, c.RAM)
+	refuse(c.IdleExitSeconds < 0, "idle exit is %d s, but cannot be negative", c.IdleExitSeconds)
 	refuse(c.Origin.Concurrency < 1 || c.Origin.Concurrency > 4096,
 		"origin concurrency is %d, but must be 1 to 4096", c.Origin.Concurrency)
 	refuse(c.Origin.DeadlineSeconds < 1 || c.Origin.DeadlineSeconds > 3600,
@@ -91,6 +95,8 @@ var settings = []setting{
 		func(c *config, text string) error { return c.Staging.parse(text) }},
 	{"trace", "folder to record every event and move in",
 		func(c *config, text string) error { c.Trace = text; return nil }},
+	{"idle-exit-seconds", "stop when no client has been connected for so long (0: never)",
+		func(c *config, text string) error { return parseCount(&c.IdleExitSeconds, text) }},
 	{"origin-concurrency", "most requests in flight to one origin",
 		func(c *config, text string) error { return parseCount(&c.Origin.Concurrency, text) }},
 	{"origin-deadline-seconds", "how long one read from an origin may take, retries included",

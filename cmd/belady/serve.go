@@ -64,7 +64,9 @@ func serve(ctx context.Context, env *environment, c config) error {
 	log := newEventLog(env.Err)
 	defer log.close()
 	cfg := daemon.Config{Dir: c.Dir, Socket: c.Socket, Version: version, RAM: int64(c.RAM),
-		Staging: int64(c.Staging), Trace: c.Trace, Concurrency: c.Origin.Concurrency, Retry: retry,
+		Staging: int64(c.Staging), Trace: c.Trace,
+		IdleExit:    time.Duration(c.IdleExitSeconds) * time.Second,
+		Concurrency: c.Origin.Concurrency, Retry: retry,
 		OpenOrigin: env.OpenOrigin, Listen: log.listen}
 	d, err := daemon.New(cfg)
 	if err != nil {

@@ -30,6 +30,8 @@ _ATTEMPTS = 3
 _PAUSE_S = 0.2
 _GONE = (ConnectionError, FileNotFoundError, http.client.IncompleteRead)
 _RAM_MIN = 64 << 20
+# A daemon that was started for a job leaves this long after its last client.
+IDLE_EXIT_SECONDS = 60
 # The daemons this process started, by socket: only they are started again when they die.
 _started: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -161,6 +163,7 @@ def restart_ours(place: Place) -> None:
 
 def _start(command: str, place: Place) -> Place:
     arguments = [command, "serve", "--dir", place.dir, "--socket", place.socket]
+    arguments += ["--idle-exit-seconds", str(IDLE_EXIT_SECONDS)]
     if not (os.environ.get("BELADY_RAM") or os.environ.get("BELADY_CONFIG")):
         ram = memory_for_samples()
         arguments += ["--ram", str(ram)]

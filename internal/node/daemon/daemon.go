@@ -45,6 +45,8 @@ type Config struct {
 	Patience   time.Duration
 	OpenOrigin catalog.OpenOrigin
 	Listen     event.Listener
+	// IdleExit stops the daemon when nobody has been connected for so long; 0 never does.
+	IdleExit time.Duration
 	// Trace is a folder for a trace of every dataset's pump; empty records none.
 	Trace string
 }
@@ -127,6 +129,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- control.server.Serve(control) }()
 	var sessions sync.WaitGroup
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	if d.IdleExit > 0 {
+		sessions.Go(func() { d.leaveWhenIdle(ctx, leave) })
+	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	patience, hangUp := context.WithCancel(context.Background())
@@ -146,6 +153,31 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer time.AfterFunc(d.Patience, hangUp).Stop()
 	sessions.Wait()
 	return d.closeWorlds()
+}
+
+// leaveWhenIdle stops the daemon once nobody has been connected for a while: one that was started
+// for a job should not outlive it by much.
+func (d *Daemon) leaveWhenIdle(ctx context.Context, leave func()) {
+	since := time.Now()
+	tick := time.NewTicker(max(d.IdleExit/10, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		busy := d.sessions > 0
+		d.mu.Unlock()
+		if busy {
+			since = time.Now()
+		}
+		if time.Since(since) >= d.IdleExit {
+			leave()
+			return
+		}
+	}
 }
 
 const defaultPatience = 2 * time.Second

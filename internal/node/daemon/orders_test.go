@@ -203,3 +203,21 @@ func TestAShrunkDatasetServesTheNextJob(t *testing.T) {
 		t.Errorf("plans gave way %d times, the last: %v", len(events), events[len(events)-1])
 	}
 }
+
+// TestLeaveWhenIdle: a daemon told to leave when idle stays while a client is there, and no longer.
+func TestLeaveWhenIdle(t *testing.T) {
+	n := start(t, 64*mib, func(c *config) { c.IdleExit = 300 * time.Millisecond })
+	d := n.addSynth("d", "", "samples=200&size=1KB")
+	at := d.attach(order.Random, 8, 1)
+	began := time.Now()
+	n.mustRead(reading{Attach: at, data: d, each: func(*batch) bool {
+		time.Sleep(30 * time.Millisecond)
+		return true
+	}})
+	if time.Since(began) < 600*time.Millisecond {
+		t.Fatal("the reading was too short to show anything")
+	}
+	within(t, 10*time.Second, "the daemon's leaving", func() bool {
+		return len(n.told("daemon-stopping")) > 0
+	})
+}
