@@ -249,7 +249,11 @@ func (p *Pump) IDs(cursor int32, first int64, count int32) []sample.ID {
 
 // Present reports whether a sample is in memory and no fetch is about to write it: unless it is
 // lent, its bytes may be moved.
-func (p *Pump) Present(id sample.ID) bool { return p.recs[id].state() == present }
+func (p *Pump) Present(id sample.ID) bool {
+	r := &p.recs[id]
+	// A sample counts as fetching until its run is reclaimed, though it may long have come.
+	return r.state() == present || r.state() == fetching && !p.runs[r.handle()].asked
+}
 
 // Lent appends the samples of batches that consumers hold.
 func (p *Pump) Lent(dst []sample.ID) []sample.ID {

@@ -142,7 +142,7 @@ func (w *World) allocate(f *fetch) bool {
 		runs++
 	}
 	if runs > 0 && !w.arena.AllocRun(f.sizes[:runs], f.places[:runs]) &&
-		!w.allocSlots(f.sizes[:runs], f.places[:runs]) {
+		!w.allocKept(f.sizes[:runs], f.places[:runs]) {
 		for i := range f.tasks {
 			if t := &f.tasks[i]; t.place != 0 {
 				w.arena.Free(t.place)
@@ -164,11 +164,11 @@ func (w *World) allocate(f *fetch) bool {
 	return true
 }
 
-// allocSlots finds a slot for each size: all or nothing.
-func (w *World) allocSlots(sizes []uint32, places []arena.Place) bool {
+// allocKept finds a place among kept samples for each size: all or nothing.
+func (w *World) allocKept(sizes []uint32, places []arena.Place) bool {
 	for i, size := range sizes {
 		var ok bool
-		if places[i], ok = w.arena.AllocSlot(size); !ok {
+		if places[i], ok = w.arena.AllocKept(size); !ok {
 			for _, p := range places[:i] {
 				w.arena.Free(p)
 			}

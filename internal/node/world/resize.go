@@ -101,7 +101,8 @@ func (w *World) drain() {
 		return
 	}
 	begun := time.Now()
-	if w.drained++; w.moveAll(w.movable()) {
+	regions := w.movable()
+	if w.drained++; w.moveAll(regions) {
 		w.drained = 0
 	}
 	pause := min(drainPause<<min(w.drained, 16), drainPauseMax)
@@ -111,13 +112,17 @@ func (w *World) drain() {
 		w.mail.call(func() { w.draining, w.scheduled = true, false })
 	})
 	w.unstick(w.drained == 0)
+	for len(w.stuck) > 0 && w.reopen(regions) {
+		w.unstick(true)
+	}
 }
 
 // region is the movable samples of one region of the arena.
 type region struct {
 	arena.Region
 	draining bool
-	ids      []sample.ID
+	ids      []sample.ID   // movable
+	places   []arena.Place // of all
 	done     bool
 }
 
@@ -170,6 +175,13 @@ func (w *World) reopen(regions []*region) bool {
 		}
 		return true
 	}
+	// Where each holds a sample that a client does, go on behind those.
+	for _, r := range regions {
+		if !r.done && !r.draining && w.arena.ReopenBehind(r.places) {
+			r.done = true
+			return true
+		}
+	}
 	return false
 }
 
@@ -203,6 +215,7 @@ func (w *World) movable() []*region {
 			found[at.ID] = r
 			all = append(all, r)
 		}
+		r.places = append(r.places, p)
 		if w.pump.Present(id) && !lent[id] {
 			r.ids = append(r.ids, id)
 		}

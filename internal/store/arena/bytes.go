@@ -65,6 +65,29 @@ func (a *Arena) Reopen(places []Place) bool {
 	return true
 }
 
+// ReopenBehind goes on filling a sparse region behind the last of its samples, none of which moves:
+// places are all that live there. False: they are not, the region is not packed, or less than an
+// eighth of it lies behind them.
+func (a *Arena) ReopenBehind(places []Place) bool {
+	s, head, sp := a.lookup(places[0])
+	ref := makeRef(s.index, head)
+	if sp.kind != spanPack || s.draining || ref == a.packs.open || int(sp.live) != len(places) {
+		return false
+	}
+	end := int64(0)
+	for _, p := range places {
+		behind := p.Offset() - int64(head)*SpanBytes + int64(p.Len())
+		end = max(end, (max(behind, 1)+Align-1)/Align*Align)
+	}
+	if size := int64(sp.spans) * SpanBytes; end > size-size/8 {
+		return false
+	}
+	a.closeStream(&a.packs)
+	a.packs.open, a.packs.offset = ref, uint32(end)
+	sp.live++
+	return true
+}
+
 // length is a live place's real length.
 func (a *Arena) length(p Place) uint32 {
 	if n := p.Len(); n < LongLength {
