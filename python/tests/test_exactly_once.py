@@ -1,0 +1,52 @@
+"""SIGKILL at random points: after resuming, every sample of every epoch was read once."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Node, temporary
+from exactly_once import Run, Shape, kill_trainer, kill_worker
+
+# Failures print it, and setting it repeats the run.
+SEED = int(os.environ.get("BELADY_TEST_SEED", random.SystemRandom().getrandbits(32)))
+# What is left divides by every world below, so not even padding is read twice.
+SAMPLES = 360
+SOURCE = f"synth://once?samples={SAMPLES}&size=2KB"
+
+
+def check(run: Run) -> None:
+    assert run.result(SAMPLES) == (0, 0), f"BELADY_TEST_SEED={SEED}"
+
+
+@pytest.mark.parametrize("first, kill, later", [
+    (Shape(2, 0), kill_trainer, Shape(3, 1)),
+    (Shape(2, 2), kill_worker, Shape(3, 0)),
+    (Shape(3, 1), kill_worker, Shape(2, 2)),
+], ids=["trainer", "worker", "worker, fewer ranks"])
+def test_killed_and_resumed(
+    node: Node, first: Shape, kill: Callable[[subprocess.Popen[bytes]], None], later: Shape
+) -> None:
+    run = Run(SOURCE, temporary(), SEED)
+    run.leg(first, kill)
+    run.leg(later, kill_trainer)
+    run.leg(first, None)
+    assert run.killed == 2
+    check(run)
+
+
+@pytest.mark.parametrize("shape", [Shape(2, 0), Shape(1, 2)], ids=str)
+def test_daemon_killed(own_node: Node, shape: Shape) -> None:
+    """Nobody resumes: the loops go on with the batch that was due when a daemon is there again."""
+    def kill(_: object) -> None:
+        own_node.kill()
+        own_node.start()
+
+    run = Run(SOURCE, temporary(), SEED)
+    run.leg(shape, kill)
+    assert run.killed == 1
+    check(run)
