@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Make $PYTHON able to import torch and pytest; does nothing when it already can.
+# Make $PYTHON able to import torch, torchvision, PIL and pytest; does nothing when it already can.
 #
-# The tests compare Belady's orders with a real PyTorch, so a missing one is an error, not a skip.
+# The tests compare orders with a real PyTorch and pixels with real decoders, so a missing one is an
+# error, not a skip.
 set -euo pipefail
 python=${PYTHON:-/usr/bin/python3}
+packages=(python3-torch python3-torchvision python3-pil python3-pytest)
 
-can_import() { "$python" -c 'import torch, pytest' 2>/dev/null; }
+can_import() { "$python" -c 'import torch, torchvision, PIL, pytest' 2>/dev/null; }
 
 can_import && exit 0
 give_up() {
-	echo "The tests need PyTorch and pytest for $python, and $1:" \
-		"install python3-torch and python3-pytest, or set PYTHON to one that has both." >&2
+	echo "The tests need PyTorch, torchvision, Pillow and pytest for $python, and $1:" \
+		"install ${packages[*]}, or set PYTHON to one that has them." >&2
 	exit 1
 }
 command -v apt-get >/dev/null || give_up "there is no apt-get to install them with"
@@ -19,9 +21,9 @@ if [ "$(id -u)" -ne 0 ]; then
 	sudo -n true 2>/dev/null || give_up "this user may not install packages"
 	as_root=(sudo -n)
 fi
-echo "Installing python3-torch and python3-pytest for the tests"
+echo "Installing ${packages[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq || give_up "apt-get update failed"
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends python3-torch python3-pytest \
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}" \
 	>/dev/null || give_up "apt-get install failed"
 can_import || give_up "the packages were installed but cannot be imported"

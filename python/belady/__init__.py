@@ -9,6 +9,7 @@ daemon shares with all ranks. See README.md for what is lent and for how long.
 """
 
 from belady.dataset import Dataset, ImageFolder
+from belady.decode import decode_jpeg
 from belady.errors import (
     AccessDenied,
     ArenaTooSmall,
@@ -17,6 +18,8 @@ from belady.errors import (
     DaemonError,
     DaemonUnavailable,
     DatasetAddFailed,
+    DecodeError,
+    DecoderUnavailable,
     LoaderClosed,
     ManifestError,
     NotYetSupported,
@@ -48,6 +51,8 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DatasetAddFailed",
+    "DecodeError",
+    "DecoderUnavailable",
     "ImageFolder",
     "LoaderClosed",
     "ManifestError",
@@ -65,4 +70,5 @@ __all__ = [
     "UnknownDataset",
     "VersionMismatch",
     "WaitTimeout",
+    "decode_jpeg",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
 from belady import daemon
+from belady.decode import timed
 from belady.errors import UnknownDataset
 from belady.manifest import Manifest
 from belady.ondemand import OnDemand
@@ -56,6 +57,11 @@ class Dataset:
                     f" `belady dataset add {self.name} URL`, or give its path"
                 ) from e
         return self._manifest
+
+    @property
+    def content(self) -> str:
+        """The manifest's content id; empty until the manifest is opened."""
+        return "" if self._manifest is None else self._manifest.content
 
     @property
     def place(self) -> daemon.Place:
@@ -159,7 +165,8 @@ def rgb(sample: Sample) -> Any:
     """A sample decoded by Pillow, as torchvision's default loader does it."""
     from PIL import Image  # pyright: ignore[reportMissingTypeStubs]
 
-    return Image.open(io.BytesIO(sample.data)).convert("RGB")
+    with timed(sample):
+        return Image.open(io.BytesIO(sample.data)).convert("RGB")
 
 
 def name_for(url: str) -> str:

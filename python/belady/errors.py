@@ -16,7 +16,9 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     │   ├── SampleAbsent     (FileNotFoundError)
     │   ├── SampleChanged                       not what it was when the dataset was scanned
     │   ├── AccessDenied     (PermissionError)
-    │   └── OriginUnavailable (TimeoutError)
+    │   ├── OriginUnavailable (TimeoutError)
+    │   └── DecodeError      (ValueError)       its bytes are not the JPEG they should be
+    ├── DecoderUnavailable   (ImportError)      nothing is installed to decode with, or not there
     ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
     ├── DatasetAddFailed                        `belady dataset add` refused
     ├── OrderDrift                              a batch is not what this process computed
@@ -84,6 +86,14 @@ class AccessDenied(SampleError, PermissionError):
 
 class OriginUnavailable(SampleError, TimeoutError):
     """The origin does not answer within its deadline."""
+
+
+class DecodeError(SampleError, ValueError):
+    """A sample's bytes are not the JPEG that `decode_jpeg` was to decode."""
+
+
+class DecoderUnavailable(BeladyError, ImportError):
+    """PyTorch, torchvision or the device that `decode_jpeg` needs is not there."""
 
 
 class ShuttingDown(DaemonUnavailable):

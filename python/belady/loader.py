@@ -17,6 +17,7 @@ from typing import Any, Callable, Literal, NamedTuple, Optional, Union
 
 from belady import wire
 from belady.dataset import Dataset
+from belady.decode import Meter
 from belady.errors import (
     BadRequest,
     LoaderClosed,
@@ -159,6 +160,7 @@ class DataLoader:
         self._iterators: weakref.WeakSet[Union[_Iterator, _WorkerIterator]] = weakref.WeakSet()
         self._parked: Optional[Session] = None
         self._stats = Stats()
+        self._decoding = Meter()
         self._closed = False
 
     # -- iterating
@@ -254,6 +256,7 @@ class DataLoader:
             "belady/reconnects": s.reconnects,
             "belady/private_copies": s.private_copies,
             "belady/stall_seconds": sum(s.stall_s.values()),
+            "belady/decode_seconds": s.decode_s + self._decoding.seconds(self.dataset.content),
         }
         for cause, seconds in s.stall_s.items():
             out[f"belady/stall_{cause}_seconds"] = seconds

@@ -67,6 +67,7 @@ class Stats:
     bytes: int = 0
     reconnects: int = 0
     private_copies: int = 0
+    decode_s: float = 0.0
     stall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(wire.CAUSES, 0.0))
 
     def add(self, other: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import torch
 import torch.utils.data
 
 from belady import wire
+from belady.decode import Meter
 from belady.errors import BeladyError
 from belady.reading import Reading
 from belady.session import Session, Stats
@@ -62,7 +63,10 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         batch = self._session.next()
         if batch is None:
             raise BeladyError(f"the daemon ended before batch {i}")
-        return self._shape(batch), asdict(stats)
+        decoding = Meter()
+        item = self._shape(batch)
+        stats.decode_s = decoding.seconds(self._shape.dataset.content)
+        return item, asdict(stats)
 
 
 def _same(item: Any) -> Any:
