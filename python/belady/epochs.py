@@ -1,0 +1,156 @@
+"""Which samples a loader reads in an epoch, in which order, and how far it has come.
+
+An order is known ahead wherever it can be: seeded and sequential ones for all epochs, one whose
+seed is drawn once it is drawn, a sampler's when it has been read to its end.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple, Optional
+
+from belady.dataset import Dataset
+from belady.world import Dealing, World
+
+Ids = Sequence[int]
+
+
+class Epoch(NamedTuple):
+    """One epoch as an iterator reads it: where it begins, and its seed if that was drawn."""
+
+    number: int
+    position: int
+    seed: Optional[int]
+
+
+class Progress:
+    """How far an iterator has come. The loader keeps it and not the iterator, whose end, when a
+    loop is left early, is what gives its leases back."""
+
+    __slots__ = ("epoch", "given", "exhausted", "_dealing")
+
+    def __init__(self, epoch: Epoch, order: Order) -> None:
+        self.epoch = epoch
+        self.given = 0
+        self.exhausted = False
+        self._dealing = None if order.kind == "explicit" else order.dealing()
+
+    def position(self) -> Epoch:
+        """After the last batch that was returned. Orders that a sampler made count in batches."""
+        e = self.epoch
+        if self._dealing is None:
+            return e._replace(position=e.position + self.given)
+        return e._replace(position=self._dealing.position(e.position, self.given))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a loader's arguments say about the order of its samples."""
+
+    dataset: Dataset
+    world: World
+    batch_size: Optional[int]
+    shuffle: bool
+    seed: Optional[int]
+    drop_last: bool
+    sampler_drop_last: bool
+    sampler: Optional[Iterable[int]]
+    batch_sampler: Optional[Iterable[Ids]]
+    generator: Any
+
+    @property
+    def kind(self) -> str:
+        """As docs/format/order.md names it."""
+        if self.sampler is not None or self.batch_sampler is not None:
+            return "explicit"
+        if not self.shuffle:
+            return "sequential"
+        if self.generator is not None:
+            return "explicit"
+        if self.seed is None and self.world.size == 1:
+            return "torch-random"
+        return "torch-distributed"
+
+    @property
+    def foreseen(self) -> bool:
+        """True if all epochs are known from the beginning."""
+        return self.kind in ("sequential", "torch-distributed")
+
+    def dealing(self) -> Dealing:
+        return Dealing(len(self.dataset), self.world.size, self.batch_size or 1, self.drop_last,
+                       self.sampler_drop_last)
+
+    def batches(self) -> int:
+        """Batches of a whole epoch, on this rank."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
+        if self.sampler is not None:
+            n = len(self.sampler)  # type: ignore[arg-type]
+            size = self.batch_size or 1
+            return n // size if self.drop_last else -(-n // size)
+        return self.dealing().batches(0)
+
+    def spec(self, drawn: Optional[int]) -> dict[str, Any]:
+        """What the daemon is told (docs/format/order.md)."""
+        spec: dict[str, Any] = {"kind": self.kind, "samples": len(self.dataset)}
+        if self.world.size > 1:
+            spec["world"] = self.world.size
+        if self.kind == "explicit":
+            return spec
+        spec["batch"] = self.batch_size or 1
+        if self.drop_last:
+            spec["drop_last"] = True
+        if self.sampler_drop_last:
+            spec["sampler_drop_last"] = True
+        if self.kind != "sequential":
+            spec["seed"] = drawn if drawn is not None else self.seed or 0
+            if "torch" in sys.modules:
+                from belady.torch import version
+
+                spec["torch"] = version()
+        return spec
+
+    def drawn(self, epoch: Epoch) -> Epoch:
+        """The epoch with RandomSampler's seed, drawn where RandomSampler draws it."""
+        if self.kind != "torch-random" or epoch.seed is not None:
+            return epoch
+        return epoch._replace(seed=_draw_sampler_seed())
+
+    def expected(self, epoch: Epoch) -> Any:
+        """The ids that PyTorch's sampler gives this rank from a position on, as a tensor."""
+        from belady.torch import dealt, entries
+
+        seed = epoch.seed if self.kind == "torch-random" else (self.seed or 0) + epoch.number
+        p = entries(self.kind, len(self.dataset), seed or 0)
+        return dealt(p, epoch.position, self.world.rank, self.dealing())
+
+    def sampled(self, batches: Optional[Iterator[Ids]]) -> tuple[Iterator[Any], list[Ids]]:
+        """A sampler's epoch as batches, and the iterator that is to be run to its end afterwards:
+        RandomSampler draws once more from its generator before it ends."""
+        if batches is not None:
+            return batches, [[int(i) for i in batch] for batch in batches]
+        if self.sampler is not None:
+            source: Iterable[int] = self.sampler
+        else:
+            from belady.torch import permutation
+
+            source = permutation(len(self.dataset), self.generator)
+        rest = iter(source)
+        length = len(source) if hasattr(source, "__len__") else None  # type: ignore[arg-type]
+        ids = [int(i) for i in islice(rest, length)]
+        size = self.batch_size or 1
+        end = len(ids) - len(ids) % size if self.drop_last else len(ids)
+        return rest, [ids[at : at + size] for at in range(0, end, size)]
+
+
+def _draw_sampler_seed() -> int:
+    """RandomSampler's seed, from the generator it draws it from."""
+    try:
+        from belady.torch import draw_seed
+    except ImportError:
+        return random.getrandbits(63)
+    return draw_seed()
