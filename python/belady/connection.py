@@ -24,6 +24,12 @@ from belady.errors import ProtocolError
 _FDS_ROOM = socket.CMSG_SPACE(wire.FDS_WAITING_MAX * 4)
 _RECEIVE = 1 << 16
 _RELEASES_MAX = 1 << 16
+# As numbers: or-ing two of socket's enumerations takes longer than decoding a lease.
+_SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_RECEIVE_FLAGS = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+# So many leases are given back by one write: waking the daemon costs more than all the rest of a
+# small batch. What waits is told at the latest before the next wait.
+_RELEASES_TOGETHER = 2
 
 
 class Lost(ConnectionError):
@@ -45,6 +51,7 @@ class Connection:
         # Why the stream ended. Text and no exception: a traceback would hold its frames' leases.
         self._broken = ""
         self._leaving = False
+        self._waiting = False
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         _open.add(self)
@@ -71,7 +78,8 @@ class Connection:
         """Give a lease back. From any thread, and from finalizers, which may interrupt `flush`."""
         self._released.append(seq)
         self._lent.discard(seq)
-        self.flush()
+        if self._waiting or self._leaving or len(self._released) >= _RELEASES_TOGETHER:
+            self.flush()
 
     def flush(self) -> None:
         # A writer that is interrupted by a finalizer finds that one's release when it looks again.
@@ -101,7 +109,7 @@ class Connection:
         if not self._out:
             return True
         try:
-            sent = self._sock.send(self._out, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            sent = self._sock.send(self._out, _SEND_FLAGS)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -111,14 +119,14 @@ class Connection:
         del self._out[:sent]
         return True
 
-    def frame(self) -> Optional[tuple[int, bytes]]:
+    def frame(self) -> Optional[tuple[int, bytearray]]:
         """The next frame, if it is already here. Lost at the stream's end."""
         while True:
             if len(self._in) >= wire.HEADER.size:
                 size, kind = wire.header(self._in)
                 end = wire.HEADER.size + size
                 if len(self._in) >= end:
-                    payload = bytes(memoryview(self._in)[wire.HEADER.size : end])
+                    payload = self._in[wire.HEADER.size : end]
                     del self._in[:end]
                     return kind, payload
             if not self._receive():
@@ -131,7 +139,7 @@ class Connection:
             raise Lost("the connection is closed")
         try:
             size, control, _, _ = self._sock.recvmsg_into(
-                [self._room], _FDS_ROOM, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+                [self._room], _FDS_ROOM, _RECEIVE_FLAGS
             )
         except (BlockingIOError, InterruptedError):
             return False
@@ -159,12 +167,16 @@ class Connection:
 
     def wait(self, seconds: float) -> None:
         """Wait until something can be read, or for some seconds, writing what waits meanwhile."""
-        self.flush()
-        if self._broken or self._sock.fileno() < 0:
-            return
-        events = select.POLLIN | (select.POLLOUT if self._out else 0)
-        self._poll.modify(self._sock.fileno(), events)
-        self._poll.poll(max(0, int(seconds * 1000)))
+        self._waiting = True  # from here on releases of other threads are told at once
+        try:
+            self.flush()
+            if self._broken or self._sock.fileno() < 0:
+                return
+            events = select.POLLIN | (select.POLLOUT if self._out else 0)
+            self._poll.modify(self._sock.fileno(), events)
+            self._poll.poll(max(0, int(seconds * 1000)))
+        finally:
+            self._waiting = False
 
     def leave(self) -> None:
         """No more is wanted. The socket is closed when the last lease has been given back."""

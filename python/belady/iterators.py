@@ -69,15 +69,16 @@ class LocalIterator:
             return
         self._session = self._feed.open(epoch, None, 0)
         if "torch" in sys.modules and len(order.dataset) <= _CHECKED_MAX:
-            self._expected = order.expected(epoch)
+            self._expected = order.expected(epoch).int()
 
     def _check(self, batch: Batch) -> None:
         """Compare a batch with the order computed here, not with what the daemon was told."""
         if self._expected is None:
             return
         at = self._taken * self._dealing.batch
-        expected: list[int] = self._expected[at : at + len(batch.ids)].tolist()
-        if expected != list(batch.ids):
+        from belady.torch import numbers
+
+        if not self._expected[at : at + len(batch.ids)].equal(numbers(batch.ids)):
             self._end()
             raise OrderDrift(
                 f"batch {batch.number} of epoch {batch.epoch} holds other samples than PyTorch's"

@@ -95,6 +95,8 @@ class Batch(NamedTuple):
     # A packed lease as a whole, to be written at will: sample i begins at i·stride.
     block: Optional[memoryview] = None
     stride: int = 0
+    # All lengths are known to be equal.
+    equal: bool = False
 
 
 class Request(NamedTuple):
@@ -302,7 +304,7 @@ class Session:
             else:
                 raise ProtocolError(f"the daemon sent a frame of type {kind}, which none expects")
 
-    def _frame(self, connection: Connection, waiting: _Waiting) -> tuple[int, bytes]:
+    def _frame(self, connection: Connection, waiting: _Waiting) -> tuple[int, bytearray]:
         while True:
             frame = connection.frame()
             if frame is not None:
@@ -363,7 +365,7 @@ class Session:
         cuts = self._cuts(lease)
         return Batch(
             lease.epoch, lease.batch, last, lease.ids, lease.lengths, views, cuts, block,
-            lease.stride,
+            lease.stride, lease.equal,
         )
 
     def _cuts(self, lease: wire.Lease) -> Optional[list[tuple[tuple[str, int], ...]]]:

@@ -23,13 +23,16 @@ class Shaper:
         self.dataset = dataset
         self._collate_fn = collate_fn
         self._batched = batched
+        self._labels: Any = None  # all of them as a tensor, once they are stacked
 
     def __call__(self, batch: Batch) -> Any:
         names = self.dataset.manifest
         if self._collate_fn == STACK:
-            from belady.torch import stacked
+            from belady.torch import numbers, stacked
 
-            return stacked(batch, names.labels)
+            if self._labels is None:
+                self._labels = numbers(names.labels)
+            return stacked(batch, self._labels)
         dataset = self.dataset
         items = transformed(samples(batch, names), None if dataset.raw else dataset.item)
         if not self._batched:

@@ -89,6 +89,7 @@ class Lease(NamedTuple):
     stride: int
     base: int
     packed: bool
+    equal: bool  # all lengths are
     ids: Sequence[int]
     lengths: Sequence[int]
     places: Sequence[int]
@@ -159,7 +160,7 @@ def header(data: bytes | bytearray) -> tuple[int, int]:
     return size, kind
 
 
-def decode_welcome(payload: bytes) -> Welcome:
+def decode_welcome(payload: bytes | bytearray) -> Welcome:
     if len(payload) < _WELCOME.size:
         raise _malformed("Welcome", payload)
     version, _, features, pid = _WELCOME.unpack_from(payload)
@@ -168,7 +169,7 @@ def decode_welcome(payload: bytes) -> Welcome:
     return Welcome(version, features, pid)
 
 
-def decode_attached(payload: bytes) -> Attached:
+def decode_attached(payload: bytes | bytearray) -> Attached:
     try:
         a: dict[str, Any] = json.loads(payload)
         start: dict[str, Any] = a.get("start") or {}
@@ -184,7 +185,7 @@ def decode_attached(payload: bytes) -> Attached:
         raise _malformed("Attached", payload) from e
 
 
-def decode_slab(payload: bytes) -> SlabInfo:
+def decode_slab(payload: bytes | bytearray) -> SlabInfo:
     if len(payload) != _SLAB.size or any(payload[3:8]):
         raise _malformed("Slab", payload)
     info = SlabInfo(*_SLAB.unpack(payload))
@@ -193,13 +194,13 @@ def decode_slab(payload: bytes) -> SlabInfo:
     return info
 
 
-def decode_slab_gone(payload: bytes) -> int:
+def decode_slab_gone(payload: bytes | bytearray) -> int:
     if len(payload) != 2:
         raise _malformed("SlabGone", payload)
     return int.from_bytes(payload, "little")
 
 
-def decode_lease(payload: bytes) -> Lease:
+def decode_lease(payload: bytes | bytearray) -> Lease:
     """A lease whose arrays fit, add up, and lie inside its own stride."""
     if len(payload) < _LEASE.size:
         raise _malformed("Lease", payload)
@@ -214,24 +215,29 @@ def decode_lease(payload: bytes) -> Lease:
         raise _malformed("Lease", payload)
     at = _LEASE.size
     ids = _column(payload, at, n, "I")
-    lengths = _column(payload, at + 4 * n, n, "I")
-    at += 8 * n
+    at += 4 * n
+    lengths = _column(payload, at, n, "I")
+    # Equal lengths are seen by comparing bytes, hundreds of times faster than number by number.
+    equal = n > 0 and payload[at : at + 4 * n] == payload[at : at + 4] * n
+    longest = lengths[0] if equal else max(lengths, default=0)
+    total = n * longest if equal else sum(lengths)
+    at += 4 * n
     places: Sequence[int]
     if packed:
         places = range(base, base + n * stride, stride) if stride else [base] * n
-        if n and max(lengths) > stride:
+        if longest > stride:
             raise ProtocolError("a packed lease has a sample that is longer than its stride")
     else:
         places = _column(payload, at, n, "Q")
         at += 8 * n
-    if sum(lengths) != size:
+    if total != size:
         raise ProtocolError("a lease's lengths do not add up to its size")
     field_lengths = _column(payload, at, extra, "I")
-    return Lease(seq, epoch, batch, cause, fields, flags, size, stride, base, packed, ids, lengths,
-                 places, field_lengths)
+    return Lease(seq, epoch, batch, cause, fields, flags, size, stride, base, packed, equal, ids,
+                 lengths, places, field_lengths)
 
 
-def decode_error(payload: bytes) -> ErrorFrame:
+def decode_error(payload: bytes | bytearray) -> ErrorFrame:
     if len(payload) < _ERROR.size:
         raise _malformed("Error", payload)
     code, fatal, _, epoch, batch = _ERROR.unpack_from(payload)
@@ -239,12 +245,14 @@ def decode_error(payload: bytes) -> ErrorFrame:
     return ErrorFrame(code, bool(fatal), epoch, batch, text)
 
 
-def _column(payload: bytes, at: int, n: int, code: Literal["I", "Q"]) -> Sequence[int]:
+def _column(
+    payload: bytes | bytearray, at: int, n: int, code: Literal["I", "Q"]
+) -> Sequence[int]:
     width = 4 if code == "I" else 8
     if sys.byteorder == "little":
         return memoryview(payload)[at : at + width * n].cast(code)
     return struct.unpack_from(f"<{n}{code}", payload, at)
 
 
-def _malformed(what: str, payload: bytes) -> ProtocolError:
+def _malformed(what: str, payload: bytes | bytearray) -> ProtocolError:
     return ProtocolError(f"the daemon sent a malformed {what} of {len(payload)} bytes")

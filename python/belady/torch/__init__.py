@@ -26,6 +26,7 @@ __all__ = [
     "distributed",
     "draw_seed",
     "entries",
+    "numbers",
     "permutation",
     "pin",
     "stacked",
@@ -72,26 +73,41 @@ def permutation(samples: int, generator: Any) -> Iterable[int]:
     return sampler
 
 
-def stacked(batch: Batch, labels: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Samples of equal length as one uint8 tensor, a row each, and their labels.
+def numbers(column: Sequence[int]) -> torch.Tensor:
+    """Ids or labels as int32, where they lie: a view, no copy."""
+    if not isinstance(column, memoryview):  # read one by one
+        return torch.tensor(column).to(torch.int32)
+    if not column.readonly:
+        return torch.frombuffer(column, dtype=torch.int32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be written to; nobody does
+        return torch.frombuffer(column, dtype=torch.int32)
+
+
+def stacked(batch: Batch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Samples of equal length as one uint8 tensor, a row each, and their labels out of all.
 
     The tensor lies where the daemon packed the batch, in memory lent to this session alone: writing
     to it is safe, and the lease lasts as long as the tensor or a view of it.
     """
     n, size = len(batch.ids), batch.lengths[0]
-    if min(batch.lengths) != max(batch.lengths):
+    if not batch.equal and min(batch.lengths) != max(batch.lengths):
         id, other = next((i, m) for i, m in zip(batch.ids, batch.lengths) if m != size)
         raise RaggedBatch(
             f"sample {batch.ids[0]} has {size} bytes and sample {id} has {other}, which cannot be"
             ' stacked: give a transform, or another collate_fn than "stack"'
         )
     if batch.block is not None:
-        rows = torch.frombuffer(batch.block, dtype=torch.uint8).view(n, batch.stride)[:, :size]
+        flat = torch.frombuffer(batch.block, dtype=torch.uint8)
+        rows = flat.as_strided((n, size), (batch.stride, 1))
     elif size:
         rows = torch.frombuffer(bytearray().join(batch.views), dtype=torch.uint8).view(n, size)
     else:
         rows = torch.empty(n, 0, dtype=torch.uint8)
-    return rows, torch.tensor([labels[i] for i in batch.ids])
+    ids = numbers(batch.ids)
+    if len(labels) > 1 << 31:
+        ids = ids.long() & 0xFFFFFFFF
+    return rows, labels.index_select(0, ids).long()
 
 
 def pin() -> Optional[Callable[[Any], Any]]:
