@@ -222,14 +222,27 @@ def _number(text: str) -> int:
     return int(words[0]) if words and words[0].isdigit() else 0
 
 
+def manifest_path(place: Place, name: str) -> str:
+    """Where a dataset's manifest is, once it was scanned."""
+    return os.path.join(place.dir, "datasets", name, "manifest")
+
+
 def add_dataset(place: Place, name: str, url: str) -> None:
-    """Scan a path or URL under a name with `belady dataset add`, whose progress is shown."""
-    with tempfile.TemporaryFile() as said:
-        done = subprocess.run(
-            [binary(), "dataset", "add", "--dir", place.dir, name, url],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
-        )
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace").strip()
+    """Scan a path or URL under a name with `belady dataset add`, whose progress is shown.
+
+    The ranks of a run begin together: one of them scans, the others wait and find it done.
+    """
+    os.makedirs(place.dir, mode=0o700, exist_ok=True)
+    with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(manifest_path(place, name)):
+            return
+        with tempfile.TemporaryFile() as said:
+            done = subprocess.run(
+                [binary(), "dataset", "add", "--dir", place.dir, name, url],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
+            )
+            said.seek(0)
+            text = said.read().decode("utf-8", "replace").strip()
     if done.returncode != 0:
         raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")

@@ -46,7 +46,7 @@ class Dataset:
         """Opened when first asked for; a path or URL is scanned for it if it never was."""
         if self._manifest is None:
             place = self.place
-            path = os.path.join(place.dir, "datasets", self.name, "manifest")
+            path = daemon.manifest_path(place, self.name)
             if self._url and not os.path.exists(path):
                 daemon.add_dataset(place, self.name, self._url)
             try:

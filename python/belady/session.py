@@ -122,7 +122,11 @@ class Session:
         stats: Stats,
         batches: Iterable[Sequence[int]] = (),
     ) -> None:
-        """Connect and attach. `batches` is an explicit order's only epoch, from `start` on."""
+        """Connect and attach. `batches` is an explicit order's only epoch, from `start` on.
+
+        A daemon that goes away meanwhile is waited for, as `next` does; one that never listened is
+        an error at once.
+        """
         self._config = config
         self._request = request
         self._due = start
@@ -140,8 +144,8 @@ class Session:
         self._hold_bytes = sys.maxsize
         try:
             self.attached = self._attach()
-        except Lost as e:
-            raise DaemonUnavailable(f"the daemon on {config.socket} hung up: {e}") from e
+        except Lost as lost:
+            self.attached = self._reconnect(lost)
 
     @property
     def due(self) -> wire.Start:
@@ -217,16 +221,16 @@ class Session:
         self._due = attached.start
         return attached
 
-    def _reconnect(self, lost: BaseException) -> None:
+    def _reconnect(self, lost: BaseException) -> wire.Attached:
         """Attach again at the batch that is due, or give up after the configured time."""
         self._drop()
         deadline = time.monotonic() + self._config.reconnect_s
         pause = _BACKOFF_FIRST_S
         while True:
             try:
-                self._attach()
+                attached = self._attach()
                 self._stats.reconnects += 1
-                return
+                return attached
             except (DaemonUnavailable, Lost) as e:
                 if time.monotonic() >= deadline:
                     raise DaemonUnavailable(

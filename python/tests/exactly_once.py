@@ -74,6 +74,7 @@ class Run:
     def __init__(self, source: str, folder: Path, seed: int) -> None:
         self.counts: Counter[tuple[int, int]] = Counter()
         self.killed = 0
+        self.errors = ""  # what the last leg's ranks wrote
         self._source = source
         self._folder = folder
         self._draw = random.Random(seed)
@@ -83,7 +84,8 @@ class Run:
     def leg(self, shape: Shape, kill: Optional[Callable[[subprocess.Popen[bytes]], None]]) -> None:
         """Train from the last checkpoint on until killed, or to the end.
 
-        `kill` is given one rank's process when that has read a number of steps that is drawn.
+        `kill` is given one rank's process when that has read a number of steps that is drawn, and
+        the others have begun.
         """
         self._leg += 1
         folder = self._folder / str(self._leg)
@@ -93,7 +95,10 @@ class Run:
             if kill is not None:
                 victim = self._draw.randrange(shape.world)
                 steps = self._draw.randint(1, 12)
-                _until(lambda: len(_lines(folder, victim)) >= steps or _over(ranks[victim]))
+                least = [steps if rank == victim else 1 for rank in range(shape.world)]
+                _until(lambda: any(map(_over, ranks)) or all(
+                    len(_lines(folder, rank)) >= n for rank, n in enumerate(least)
+                ))
                 kill(ranks[victim])
                 self.killed += 1
                 # A launcher ends all ranks when one has died.
@@ -106,8 +111,9 @@ class Run:
             for process in ranks:
                 process.kill()
                 process.wait()
+        self.errors = (folder / "errors").read_text()
         if kill is None and any(process.returncode for process in ranks):
-            raise AssertionError((folder / "errors").read_text())
+            raise AssertionError(self.errors)
         self._account(folder, shape.world)
 
     def _start(self, folder: Path, rank: int, shape: Shape) -> subprocess.Popen[bytes]:

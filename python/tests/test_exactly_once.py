@@ -20,7 +20,7 @@ SOURCE = f"synth://once?samples={SAMPLES}&size=2KB"
 
 
 def check(run: Run) -> None:
-    assert run.result(SAMPLES) == (0, 0), f"BELADY_TEST_SEED={SEED}"
+    assert run.result(SAMPLES) == (0, 0), f"BELADY_TEST_SEED={SEED}: {run.errors}"
 
 
 @pytest.mark.parametrize("first, kill, later", [

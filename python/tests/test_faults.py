@@ -216,6 +216,38 @@ def test_starting_a_daemon(monkeypatch: pytest.MonkeyPatch, files: Path) -> None
         daemon._started.pop(node.socket).wait()
 
 
+def test_ranks_begin_together(node: Node) -> None:
+    """On data that nobody scanned yet: one rank scans, all find it."""
+    script = "import belady, sys; print(len(belady.Dataset(sys.argv[1])))"
+    command = [sys.executable, "-c", script, str(write_files(temporary(), 40))]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate()[0] for process in ranks] == [b"40\n"] * 4
+
+
+def test_daemon_goes_while_it_is_attached_to() -> None:
+    """What hangs up during the first exchange is waited for too, as long as configured."""
+    path = str(temporary() / "s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def run() -> None:
+            for greeting in (b"", WELCOME, WELCOME + ATTACHED):
+                peer, _ = server.accept()
+                with peer:
+                    peer.sendall(greeting)
+                    while greeting.endswith(ATTACHED) and peer.recv(4096):
+                        pass
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        stats = Stats()
+        session = Session(Config(path), Request("j", "d", {}, 1, 0), wire.Start(0, 0, 0), stats)
+        assert session.attached.samples == 10 and stats.reconnects == 1
+        session.close()
+        thread.join()
+
+
 def test_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = temporary()
     monkeypatch.setenv("BELADY_DIR", str(folder))
