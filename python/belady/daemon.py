@@ -22,7 +22,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Optional
 
-from belady.errors import BeladyError, DaemonUnavailable, DatasetAddFailed
+from belady.errors import (
+    BadRequest,
+    BeladyError,
+    DaemonUnavailable,
+    DatasetAddFailed,
+    SocketUnusable,
+)
 
 _START_S = 30.0
 _STATUS_S = 10.0
@@ -39,8 +45,13 @@ _started: dict[str, subprocess.Popen[bytes]] = {}
 class Place(NamedTuple):
     """Where a daemon listens and where its datasets are."""
 
+    # '': none is wanted (BELADY=off), and nothing is started or contacted.
     socket: str
     dir: str
+
+    @property
+    def off(self) -> bool:
+        return not self.socket
 
 
 def default_place(env: Mapping[str, str] = os.environ) -> Place:
@@ -59,6 +70,11 @@ def default_place(env: Mapping[str, str] = os.environ) -> Place:
             "no folder for Belady's data is known because HOME is not set: name one with"
             " $BELADY_DIR"
         )
+    mode = env.get("BELADY", "")
+    if mode not in ("", "on", "off"):
+        raise BadRequest(f"$BELADY is {mode!r}: it is on, the default, or off, for no daemon")
+    if mode == "off":
+        return Place("", folder)
     path = env.get("BELADY_SOCKET", "")
     if not path and env.get("XDG_RUNTIME_DIR"):
         path = os.path.join(env["XDG_RUNTIME_DIR"], "belady.sock")
@@ -117,14 +133,16 @@ def status(path: str) -> dict[str, Any]:
 def find(place: Optional[Place] = None) -> Optional[Place]:
     """The daemon that listens, if one does; its folder is its own, whatever is set here."""
     place = place or default_place()
+    if place.off:
+        return None
     try:
         mode = os.stat(place.socket)
     except OSError:
         return None
     if not stat.S_ISSOCK(mode.st_mode):
-        raise DaemonUnavailable(f"{place.socket} is not a socket: name another with $BELADY_SOCKET")
+        raise SocketUnusable(f"{place.socket} is not a socket: name another with $BELADY_SOCKET")
     if mode.st_uid != os.getuid():
-        raise DaemonUnavailable(
+        raise SocketUnusable(
             f"the daemon on {place.socket} belongs to another user: name your own socket with"
             " $BELADY_SOCKET"
         )
@@ -139,6 +157,8 @@ def find(place: Optional[Place] = None) -> Optional[Place]:
 def find_or_start(wanted: Optional[Place] = None) -> Place:
     """The daemon that listens, or a new one. One process starts it, the others wait."""
     wanted = wanted or default_place()
+    if wanted.off:
+        raise DaemonUnavailable("BELADY=off: no daemon is started or contacted")
     found = find(wanted)
     if found:
         return found
@@ -222,12 +242,12 @@ def _number(text: str) -> int:
     return int(words[0]) if words and words[0].isdigit() else 0
 
 
-def manifest_path(place: Place, name: str) -> str:
-    """Where a dataset's manifest is, once it was scanned."""
-    return os.path.join(place.dir, "datasets", name, "manifest")
+def dataset_dir(place: Place, name: str) -> str:
+    """Where a dataset's manifest and description are, once it was scanned."""
+    return os.path.join(place.dir, "datasets", name)
 
 
-def add_dataset(place: Place, name: str, url: str) -> None:
+def add_dataset(command: str, place: Place, name: str, url: str) -> None:
     """Scan a path or URL under a name with `belady dataset add`, whose progress is shown.
 
     The ranks of a run begin together: one of them scans, the others wait and find it done.
@@ -235,11 +255,11 @@ def add_dataset(place: Place, name: str, url: str) -> None:
     os.makedirs(place.dir, mode=0o700, exist_ok=True)
     with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(manifest_path(place, name)):
+        if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
             return
         with tempfile.TemporaryFile() as said:
             done = subprocess.run(
-                [binary(), "dataset", "add", "--dir", place.dir, name, url],
+                [command, "dataset", "add", "--dir", place.dir, name, url],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
             )
             said.seek(0)

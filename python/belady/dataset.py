@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
-from belady import daemon
+from belady import daemon, direct, scan
 from belady.decode import timed
-from belady.errors import UnknownDataset
+from belady.errors import DaemonUnavailable, UnknownDataset
 from belady.manifest import Manifest
 from belady.ondemand import OnDemand
+from belady.reading import Reading
 from belady.sample import Sample, samples, transformed
 
 
@@ -45,18 +47,41 @@ class Dataset:
     def manifest(self) -> Manifest:
         """Opened when first asked for; a path or URL is scanned for it if it never was."""
         if self._manifest is None:
-            place = self.place
-            path = daemon.manifest_path(place, self.name)
+            path = os.path.join(self._folder(), "manifest")
             if self._url and not os.path.exists(path):
-                daemon.add_dataset(place, self.name, self._url)
+                self._manifest = self._scanned()
             try:
-                self._manifest = Manifest(path)
+                self._manifest = self._manifest or Manifest(path)
             except FileNotFoundError as e:
                 raise UnknownDataset(
-                    f"there is no dataset {self.name} in {place.dir}: add it with"
+                    f"there is no dataset {self.name} in {self.place.dir}: add it with"
                     f" `belady dataset add {self.name} URL`, or give its path"
                 ) from e
         return self._manifest
+
+    def _folder(self) -> str:
+        return daemon.dataset_dir(self.place, self.name)
+
+    def _scanned(self) -> Optional[Manifest]:
+        """Add the path or URL; without a binary that could, a folder is listed here."""
+        try:
+            command = daemon.binary()
+        except DaemonUnavailable:
+            folder = direct.folder_of(self._url)
+            if folder is None:
+                raise
+            return scan.folder(folder)
+        daemon.add_dataset(command, self.place, self.name, self._url)
+        return None
+
+    @property
+    def files(self) -> direct.Files:
+        """The samples as this process can read them by itself."""
+        manifest, url = self.manifest, self._url
+        if not url:
+            with open(os.path.join(self._folder(), "dataset.json"), encoding="utf-8") as file:
+                url = str(json.load(file)["url"])
+        return direct.Files(manifest, url)
 
     @property
     def content(self) -> str:
@@ -101,7 +126,10 @@ class Dataset:
         if not ids:
             return []
         if self._reader is None:
-            self._reader = OnDemand(self.name, len(self), self.place)
+            order = {"kind": "explicit", "samples": len(self)}
+            self._reader = OnDemand(
+                Reading(self.name, order, 1, 0, 1, 1, 0.0, True, self.place, self.files)
+            )
         return transformed(samples(self._reader.read(ids), self.manifest), self.item)
 
     def item(self, sample: Sample) -> Any:
@@ -123,7 +151,7 @@ class Dataset:
         return f"belady.Dataset({self.source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_manifest": None, "_reader": None, "_place": self.place}
+        return {**self.__dict__, "_reader": None, "_place": self.place}
 
 
 class ImageFolder(Dataset):

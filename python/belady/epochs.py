@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Optional
 
 from belady.dataset import Dataset
+from belady.order import of_rank
 from belady.world import Dealing, World
 
 Ids = Sequence[int]
@@ -120,13 +121,10 @@ class Order:
             return epoch
         return epoch._replace(seed=_draw_sampler_seed())
 
-    def expected(self, epoch: Epoch) -> Any:
-        """The ids that PyTorch's sampler gives this rank from a position on, as a tensor."""
-        from belady.torch import dealt, entries
-
-        seed = epoch.seed if self.kind == "torch-random" else (self.seed or 0) + epoch.number
-        p = entries(self.kind, len(self.dataset), seed or 0)
-        return dealt(p, epoch.position, self.world.rank, self.dealing())
+    def expected(self, epoch: Epoch) -> list[int]:
+        """The ids that PyTorch's sampler gives this rank from a position on."""
+        number = epoch.number if self.foreseen else 0
+        return of_rank(self.spec(epoch.seed), number, self.world.rank, epoch.position).tolist()
 
     def sampled(self, batches: Optional[Iterator[Ids]]) -> tuple[Iterator[Any], list[Ids]]:
         """A sampler's epoch as batches, and the iterator that is to be run to its end afterwards:

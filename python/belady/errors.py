@@ -5,6 +5,8 @@ class. Their text is the daemon's: what happened, to what, and what to do.
 
     BeladyError
     ├── DaemonUnavailable    (ConnectionError)  none listens, none starts, or it stayed away
+    │   ├── SocketUnusable                      another user's, or no socket at all
+    │   └── NoDirectRead                        the dataset cannot be read without a daemon
     ├── ProtocolError                           one of the two sides broke the protocol
     │   └── VersionMismatch                     no common version; says which side to upgrade
     ├── DaemonError                             the daemon reported a defect of its own
@@ -21,7 +23,7 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     ├── DecoderUnavailable   (ImportError)      nothing is installed to decode with, or not there
     ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
     ├── DatasetAddFailed                        `belady dataset add` refused
-    ├── OrderDrift                              a batch is not what this process computed
+    ├── OrderDrift                              other samples came than were asked for by id
     ├── RaggedBatch          (ValueError)       "stack" was given samples of unequal length
     ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order
     ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
@@ -38,6 +40,15 @@ class BeladyError(Exception):
 
 class DaemonUnavailable(BeladyError, ConnectionError):
     """No daemon listens, none could be started, or it stayed away for too long."""
+
+
+class SocketUnusable(DaemonUnavailable):
+    """The daemon's socket is another user's or no socket. Nothing is read in its place: what was
+    set is wrong, and it is the user's to mend."""
+
+
+class NoDirectRead(DaemonUnavailable):
+    """There is no daemon, and the dataset is not in a folder that this process could read."""
 
 
 class ProtocolError(BeladyError):
@@ -109,7 +120,17 @@ class DatasetAddFailed(BeladyError):
 
 
 class OrderDrift(BeladyError):
-    """The daemon delivered other samples than PyTorch's sampler gives, as computed here."""
+    """A batch was asked for by its ids, and other samples came. (Where a daemon's order differs
+    from PyTorch's a warning says so, `OrderDriftWarning`, and the right samples are read by id.)
+    """
+
+
+class OrderDriftWarning(RuntimeWarning):
+    """The daemon's order is not PyTorch's from a batch on: the right samples are read by id."""
+
+
+class DirectReadWarning(RuntimeWarning):
+    """No daemon serves: this process reads the samples itself, in the same order."""
 
 
 class RaggedBatch(BeladyError, ValueError):

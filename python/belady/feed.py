@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Optional
 
 from belady import wire
+from belady.computed import Source
 from belady.epochs import Epoch, Ids, Order
 from belady.reading import Reading
-from belady.session import Session, Stats
+from belady.session import Stats
+from belady.source import begin
 
 # The epoch after the last that an order can have. Training loops do not say how many they want.
 _EPOCHS = 1 << 24
@@ -29,10 +31,10 @@ class Feed:
         self._timeout_s = timeout_s
         self._copy = copy
         self._packed = packed
-        self._parked: Optional[Session] = None
+        self._parked: Optional[Source] = None
         self._closed = False
 
-    def open(self, epoch: Epoch, batches: Optional[list[Ids]], skip: int) -> Session:
+    def open(self, epoch: Epoch, batches: Optional[list[Ids]], skip: int) -> Source:
         """A session that is due at an epoch's beginning or position; the parked one if it is."""
         foreseen = self.order.foreseen
         start = wire.Start(epoch.number if foreseen else 0, 0 if batches else epoch.position, skip)
@@ -44,9 +46,10 @@ class Feed:
         dataset, world = self.order.dataset, self.order.world
         reading = Reading(
             dataset.name, self.order.spec(epoch.seed), _EPOCHS if foreseen else 1, world.rank,
-            world.size, self.lookahead, self._timeout_s, self._copy, self._packed, dataset.place,
+            world.size, self.lookahead, self._timeout_s, self._copy, dataset.place, dataset.files,
+            self._packed,
         )
-        return reading.open(start, self.stats, batches or ())
+        return begin(reading, start, self.stats, batches or ())
 
     def reading_of_workers(self, workers: int) -> Reading:
         """What each of so many workers opens, with the batches that are its own."""
@@ -54,10 +57,10 @@ class Feed:
         order = {"kind": "explicit", "samples": len(dataset)}
         return Reading(
             dataset.name, order, 1, 0, self.order.world.size * workers, self.lookahead,
-            self._timeout_s, self._copy, place=dataset.place,
+            self._timeout_s, self._copy, dataset.place, dataset.files,
         )
 
-    def park(self, session: Session) -> None:
+    def park(self, session: Source) -> None:
         """Keep a session whose epoch has ended for the next one."""
         if self._closed or self._parked is not None or not self.order.foreseen:
             session.close()

@@ -9,17 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
+from belady.computed import Source
 from belady.epochs import Epoch, Ids, Order, Progress
-from belady.errors import LoaderClosed, OrderDrift
+from belady.errors import LoaderClosed
 from belady.feed import Feed
-from belady.session import Batch, Session
 from belady.shape import Shaper
 
 if TYPE_CHECKING:
     from belady.torch.workers import Options
-
-# Orders up to this length are computed here too, and every batch is compared: 0.1 s an epoch.
-_CHECKED_MAX = 1 << 22
 
 
 class LocalIterator:
@@ -35,13 +32,12 @@ class LocalIterator:
         self._shape = shape
         self._finished = finish
         self.progress = Progress(epoch, order)
-        self._session: Optional[Session] = None
+        self._session: Optional[Source] = None
         self._rest: Optional[Iterator[Any]] = None
         self._taken = 0
         self._opened = False
         self._closed = False
         self._over = False
-        self._expected: Any = None
         if order.batch_sampler is not None:
             self._rest = iter(order.batch_sampler)
         # A resumed epoch drew before its checkpoint, and the generators' states come from there.
@@ -68,22 +64,6 @@ class LocalIterator:
             self._over = True
             return
         self._session = self._feed.open(epoch, None, 0)
-        if "torch" in sys.modules and len(order.dataset) <= _CHECKED_MAX:
-            self._expected = order.expected(epoch).int()
-
-    def _check(self, batch: Batch) -> None:
-        """Compare a batch with the order computed here, not with what the daemon was told."""
-        if self._expected is None:
-            return
-        at = self._taken * self._dealing.batch
-        from belady.torch import numbers
-
-        if not self._expected[at : at + len(batch.ids)].equal(numbers(batch.ids)):
-            self._end()
-            raise OrderDrift(
-                f"batch {batch.number} of epoch {batch.epoch} holds other samples than PyTorch's"
-                " sampler gives: report it, with `belady version` and torch.__version__"
-            )
 
     def __iter__(self) -> LocalIterator:
         return self
@@ -99,7 +79,6 @@ class LocalIterator:
         if batch is None:
             self._finish()
             raise StopIteration
-        self._check(batch)
         self._taken += 1
         if batch.last:
             self._over = True
@@ -155,7 +134,7 @@ class WorkerIterator:
             next(rest, None)
             return batches[epoch.position :]
         epoch = self.progress.epoch = order.drawn(epoch)
-        ids: list[int] = order.expected(epoch).tolist()
+        ids = order.expected(epoch)
         dealing = order.dealing()
         size = dealing.batch
         end = size * dealing.batches(epoch.position)

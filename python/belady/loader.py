@@ -207,6 +207,7 @@ class DataLoader:
             "belady/bytes": s.bytes,
             "belady/reconnects": s.reconnects,
             "belady/private_copies": s.private_copies,
+            "belady/direct_batches": s.direct_batches,
             "belady/stall_seconds": sum(s.stall_s.values()),
             "belady/decode_seconds": s.decode_s + self._decoding.seconds(self.dataset.content),
         }

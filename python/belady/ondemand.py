@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Optional
 
 from belady import wire
-from belady.daemon import Place
-from belady.errors import BeladyError
+from belady.errors import BeladyError, DaemonUnavailable
 from belady.reading import Reading
 from belady.session import Batch, Session, Stats
 
@@ -23,15 +23,17 @@ _EPOCHS = 1 << 24
 class OnDemand:
     """Reads of one dataset by one process; after a fork the child opens its own session.
 
-    Safe for many threads, which wait for one another.
+    Safe for many threads, which wait for one another. Where there is no daemon, or it stays away,
+    the files are read by this process.
     """
 
-    def __init__(self, dataset: str, samples: int, place: Place) -> None:
-        order = {"kind": "explicit", "samples": samples}
-        self._reading = Reading(
-            dataset, order, _EPOCHS, 0, sharers=1, lookahead=1, timeout_s=0.0, copy=True,
-            place=place,
+    def __init__(self, reading: Reading) -> None:
+        """Of what is read everything but its order."""
+        order = {"kind": "explicit", "samples": reading.order["samples"]}
+        self._reading = replace(
+            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False
         )
+        self.direct = reading.place.off
         self._session: Optional[Session] = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -40,19 +42,28 @@ class OnDemand:
         """The samples of these ids, in this order, copied."""
         if self._pid != os.getpid():
             self._pid, self._session, self._lock = os.getpid(), None, threading.Lock()
-        with self._lock:
-            if self._session is None or self._session.due.epoch == _EPOCHS - 1:
-                self.close()
-                self._session = self._reading.open(wire.Start(0, 0, 0), Stats())
-            try:
-                self._session.ask(ids)
-                batch = self._session.next()
-            except BaseException:
-                self.close()  # what was asked for would come first otherwise
-                raise
-            if batch is None:
-                raise BeladyError("the daemon ended a session that reads on demand")
-            return batch
+        if not self.direct:
+            with self._lock:
+                try:
+                    return self._leased(ids)
+                except DaemonUnavailable as e:
+                    self._reading.give_up(e)
+                    self.direct = True
+        return self._reading.files.read(ids)
+
+    def _leased(self, ids: Sequence[int]) -> Batch:
+        if self._session is None or self._session.due.epoch == _EPOCHS - 1:
+            self.close()
+            self._session = self._reading.attach(wire.Start(0, 0, 0), Stats())
+        try:
+            self._session.ask(ids)
+            batch = self._session.next()
+        except BaseException:
+            self.close()  # what was asked for would come first otherwise
+            raise
+        if batch is None:
+            raise BeladyError("the daemon ended a session that reads on demand")
+        return batch
 
     def close(self) -> None:
         if self._session is not None:

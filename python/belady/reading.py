@@ -1,16 +1,30 @@
-"""What a session reads, in a form that workers can be sent: it finds the daemon where it opens."""
+"""What is read, in a form that workers can be sent: it finds the daemon where it attaches."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from belady import daemon, wire
-from belady.errors import DaemonUnavailable
+from belady.direct import Files
+from belady.errors import (
+    DaemonUnavailable,
+    DirectReadWarning,
+    NoDirectRead,
+    SocketUnusable,
+)
 from belady.session import Config, Request, Session, Stats
+
+# How long a daemon may stay away before samples are read without it.
+PATIENCE_S = 30.0
+_PAUSE_S = 0.2
+# Sockets whose daemon was given up in this process: a new one is looked for and not started.
+_given_up: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -27,18 +41,61 @@ class Reading:
     lookahead: int
     timeout_s: float
     copy: bool
+    # Where the daemon is, or that there is none; a forkserver's environment may be an older one.
+    place: daemon.Place
+    # The same samples without a daemon.
+    files: Files
     packed: bool = False
-    # Where the daemon is; None: where the environment says. A forkserver's may be an older one.
-    place: Optional[daemon.Place] = None
 
-    def open(
-        self, start: wire.Start, stats: Stats, batches: Iterable[Sequence[int]] = ()
+    def attach(
+        self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = ()
     ) -> Session:
-        """Attach at a start; `batches` is an explicit order's epoch."""
-        place = daemon.find_or_start(self.place)
+        """A session with the daemon, which is started if need be."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            place = self._found()
+            try:
+                return self._session(place, start, stats, batches)
+            except SocketUnusable:
+                raise
+            except DaemonUnavailable:  # it is leaving: another may come
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _found(self) -> daemon.Place:
+        if self.place.socket not in _given_up:
+            return daemon.find_or_start(self.place)
+        found = daemon.find(self.place)
+        if found is None:
+            raise DaemonUnavailable(f"no daemon listens on {self.place.socket}")
+        _given_up.discard(self.place.socket)
+        return found
+
+    def give_up(self, why: DaemonUnavailable) -> None:
+        """Say, once, that there are direct reads from here on; raise where they cannot be."""
+        if isinstance(why, SocketUnusable):
+            raise why
+        try:
+            folder = self.files.check()
+        except NoDirectRead as no:
+            raise NoDirectRead(f"{why}; and without a daemon {no}") from why
+        if self.place.socket not in _given_up:
+            _given_up.add(self.place.socket)
+            warnings.warn(
+                f"belady goes on WITHOUT A DAEMON: {why}. This process now reads {folder} itself:"
+                " the same samples in the same order, but nothing is kept or read ahead",
+                DirectReadWarning,
+                stacklevel=2,
+            )
+
+    def _session(
+        self, place: daemon.Place, start: wire.Start, stats: Stats,
+        batches: Sequence[Sequence[int]],
+    ) -> Session:
         config = Config(
-            place.socket, lookahead=self.lookahead, timeout_s=self.timeout_s, copy=self.copy,
-            revive=lambda: daemon.restart_ours(place),
+            place.socket, reconnect_s=PATIENCE_S, lookahead=self.lookahead,
+            timeout_s=self.timeout_s, copy=self.copy, revive=lambda: daemon.restart_ours(place),
         )
         request = Request(
             _job(), self.dataset, self.order, self.epochs, self.rank, self.packed,

@@ -27,6 +27,7 @@ from belady.errors import (
     LoaderClosed,
     ProtocolError,
     SampleChanged,
+    SocketUnusable,
     WaitTimeout,
 )
 from belady.slab import Slab, Token
@@ -68,6 +69,8 @@ class Stats:
     reconnects: int = 0
     private_copies: int = 0
     decode_s: float = 0.0
+    # Batches that this process read by itself, without a daemon.
+    direct_batches: int = 0
     stall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(wire.CAUSES, 0.0))
 
     def add(self, other: dict[str, Any]) -> None:
@@ -78,6 +81,12 @@ class Stats:
                     self.stall_s[cause] += seconds
             else:
                 setattr(self, name, getattr(self, name) + value)
+
+    def discount(self, batch: Batch) -> None:
+        """Take back a batch that was counted and is not given to anyone."""
+        self.batches -= 1
+        self.samples -= len(batch.ids)
+        self.bytes -= sum(batch.lengths)
 
 
 class Batch(NamedTuple):
@@ -168,6 +177,9 @@ class Session:
         self._explicit, self._flags = [ids], wire.WINDOW_ENDS_EPOCH
         for frame in wire.windows(self._explicit, self._due.epoch, self._flags):
             self._connection.queue(frame)
+
+    def report_drift(self, epoch: int, batch: int) -> None:
+        """Tell the daemon that a batch was not what its order should give."""
 
     def limit_hold(self, size: int) -> None:
         """Hand out private copies beyond this many bytes held, so that staging always has room."""
@@ -494,7 +506,7 @@ def _connect(path: str, timeout_s: float) -> Connection:
     except OSError as e:
         sock.close()
         if e.errno == errno.EACCES:
-            raise DaemonUnavailable(
+            raise SocketUnusable(
                 f"the daemon on {path} belongs to another user: start your own with `belady serve`"
             ) from e
         raise DaemonUnavailable(

@@ -239,23 +239,6 @@ def test_batch_too_large_for_the_arena(node: Node) -> None:
             next(iter(loader))
 
 
-def test_drift_is_found(dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every batch is compared with the order computed here; the first that differs is an error."""
-    import belady.torch
-
-    p = belady.torch.entries("torch-distributed", len(dataset), 1)
-    p[[50, 51]] = p[[51, 50]]
-    monkeypatch.setattr(belady.torch, "entries", lambda *_: p)
-    with belady.DataLoader(dataset, 20, True, seed=1, collate_fn=list) as loader:
-        iterator = iter(loader)
-        for _ in range(2):
-            next(iterator)
-        with pytest.raises(belady.OrderDrift, match="batch 2 of epoch 0"):
-            next(iterator)
-        with pytest.raises(StopIteration):
-            next(iterator)
-
-
 def test_stats(dataset: belady.Dataset, files: Path) -> None:
     with belady.DataLoader(dataset, 50, seed=1, shuffle=True, collate_fn=list) as loader:
         ours(loader)

@@ -119,7 +119,8 @@ def test_errors_have_classes() -> None:
 
 
 @pytest.mark.parametrize("module", [
-    belady.daemon, belady.dataset, belady.errors, belady.wire, belady.world,
+    belady.daemon, belady.dataset, belady.direct, belady.errors, belady.order, belady.scan,
+    belady.wire, belady.world,
 ], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     result = doctest.testmod(module)

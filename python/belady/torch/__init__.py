@@ -6,6 +6,7 @@ a script's other random numbers are what they would be with the stock loader.
 
 from __future__ import annotations
 
+import array
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
@@ -51,20 +52,21 @@ def distributed() -> Optional[tuple[int, int]]:
     return None
 
 
-def entries(kind: str, samples: int, seed: int) -> torch.Tensor:
+def entries(samples: int, seed: int) -> torch.Tensor:
     """P of docs/format/order.md: an epoch's permutation, from the seed of that epoch."""
-    if kind == "sequential":
-        return torch.arange(samples)
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
 
 
-def dealt(p: torch.Tensor, position: int, rank: int, dealing: Dealing) -> torch.Tensor:
+def dealt(p: torch.Tensor, position: int, rank: int, dealing: Dealing) -> array.array[int]:
     """A rank's ids of what a position leaves of P (docs/format/order.md, "By stride")."""
     total = dealing.of_rank(position) * dealing.world
     q = p[position:][:total]
     while len(q) < total:
         q = torch.cat([q, p[: total - len(q)]])
-    return q[rank :: dealing.world]
+    ids = array.array("I", bytes(4 * dealing.of_rank(position)))
+    if ids:
+        torch.frombuffer(ids, dtype=torch.int32).copy_(q[rank :: dealing.world])
+    return ids
 
 
 def permutation(samples: int, generator: Any) -> Iterable[int]:

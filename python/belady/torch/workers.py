@@ -16,11 +16,13 @@ import torch
 import torch.utils.data
 
 from belady import wire
+from belady.computed import Source
 from belady.decode import Meter
 from belady.errors import BeladyError
 from belady.reading import Reading
-from belady.session import Session, Stats
+from belady.session import Stats
 from belady.shape import Shaper
+from belady.source import begin
 
 
 class Options(NamedTuple):
@@ -42,7 +44,7 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         self._reading = reading
         self._shape = shape
         self._batches = batches
-        self._session: Optional[Session] = None
+        self._session: Optional[Source] = None
         self._due = 0
         self._step = 1
 
@@ -55,7 +57,7 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
             info: Any = torch.utils.data.get_worker_info()
             self._due, self._step = i, info.num_workers if info else 1
             mine = self._batches[i :: self._step]
-            self._session = self._reading.open(wire.Start(0, 0, 0), stats, mine)
+            self._session = begin(self._reading, wire.Start(0, 0, 0), stats, mine)
         if i != self._due:
             raise BeladyError(f"a worker was asked for batch {i} and {self._due} is due")
         self._due += self._step

@@ -1,0 +1,136 @@
+"""A folder listed by this process, for want of a binary that would: the manifest is the same.
+
+Same samples, ids, labels and content id as `belady dataset add` gives (docs/format/manifest.md), so
+that a position saved with one is good with the other. It is kept in memory and never written.
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from belady.direct import version_of
+from belady.errors import DatasetAddFailed
+from belady.manifest import FORMAT_VERSION, HEADER, MAGIC, SECTION, Manifest
+
+_CONTENT_DOMAIN = b"belady dataset content 1"
+_KIND_FOLDER = 1
+# One field that is the whole file: its flags, its name, no prefix and no suffix.
+_WHOLE_FILE = b"\0" + b"\4\0data" + b"\0\0" + b"\0\0"
+_SIZE_MAX = (1 << 32) - 2
+_NAME_MAX = 4096
+
+
+class _File(NamedTuple):
+    name: bytes
+    size: int
+    version: int
+
+
+def folder(path: str) -> Manifest:
+    """The manifest of a folder of files, one sample each."""
+    root = os.fsencode(os.path.realpath(path))
+    try:
+        files = sorted(_listed(root, b"", (root,)), key=lambda file: _sort_key(file.name))
+    except OSError as e:
+        raise DatasetAddFailed(f"cannot list {path}: {e.strerror or e}") from e
+    if not files:
+        raise DatasetAddFailed(f"no samples are in {path}: name a folder with files")
+    return Manifest(path, _encoded(files))
+
+
+def _listed(root: bytes, below: bytes, above: tuple[bytes, ...]) -> Iterator[_File]:
+    """Files of a folder and those below it; what begins with a dot is left out."""
+    for entry in os.scandir(os.path.join(root, below)):
+        if entry.name.startswith(b"."):
+            continue
+        name = below + b"/" + entry.name if below else entry.name
+        if entry.is_symlink():
+            _check_link(root, entry.path)
+        info = entry.stat()
+        if stat.S_ISDIR(info.st_mode):
+            real = os.path.realpath(entry.path)
+            if real in above:
+                raise DatasetAddFailed(
+                    f"{os.fsdecode(entry.path)} is a link to a folder above it: remove the link"
+                )
+            yield from _listed(root, name, (*above, real))
+        elif stat.S_ISREG(info.st_mode):
+            if len(name) > _NAME_MAX or info.st_size > _SIZE_MAX:
+                raise DatasetAddFailed(
+                    f"{os.fsdecode(entry.path)} is too long a name or file for a sample"
+                )
+            yield _File(name, info.st_size, version_of(info.st_size, info.st_mtime_ns))
+
+
+def _check_link(root: bytes, path: bytes) -> None:
+    real = os.path.realpath(path)
+    if real != root and not real.startswith(root.rstrip(b"/") + b"/") or not os.path.exists(real):
+        raise DatasetAddFailed(
+            f"{os.fsdecode(path)} is a link that leads to nothing inside the dataset's folder"
+        )
+
+
+def _sort_key(name: bytes) -> tuple[bool, str, str, str]:
+    """torchvision's order; files in the root, which it does not see, come last.
+
+    >>> sorted([b"x", b"c/b/1", b"c/b-1/1", b"c/2", b"b/3"], key=_sort_key)
+    [b'b/3', b'c/2', b'c/b/1', b'c/b-1/1', b'x']
+    """
+    text = name.decode("utf-8", "surrogateescape")
+    below, slash, file = text.rpartition("/")
+    return (not slash, below.partition("/")[0], below, file)
+
+
+def _encoded(files: list[_File]) -> bytes:
+    """A manifest's bytes, but for the checksums, which only a file needs."""
+    classes: list[bytes] = []
+    labels = array.array("i")
+    for file in files:
+        folder, slash, _ = file.name.partition(b"/")
+        if slash and (not classes or classes[-1] != folder):
+            classes.append(folder)
+        labels.append(len(classes) - 1 if slash else -1)
+    sizes = array.array("I", (file.size for file in files))
+    ends = array.array("Q", [0])
+    for file in files:
+        ends.append(ends[-1] + len(file.name))
+    sections = [
+        _WHOLE_FILE,
+        b"".join(struct.pack("<H", len(name)) + name for name in classes),
+        _little(sizes),
+        _little(labels),
+        _little(array.array("Q", (file.version for file in files))),
+        _little(ends),
+        b"".join(file.name for file in files),
+    ]
+    content = _content(len(files), sections)
+    table, body, at = b"", b"", HEADER.size + len(sections) * SECTION.size
+    for section in sections:
+        table += SECTION.pack(at + len(body), len(section), 0)
+        body += section + bytes(-len(section) % 8)
+    head = HEADER.pack(
+        MAGIC, FORMAT_VERSION, 0, content, len(files), sum(sizes), max(sizes), _KIND_FOLDER, 1,
+        len(classes), at + len(body),
+    )
+    return head + table + body
+
+
+def _content(samples: int, sections: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256(_CONTENT_DOMAIN + struct.pack("<QQ", samples, 1))
+    for section in sections:
+        digest.update(struct.pack("<Q", len(section)))
+        digest.update(section)
+    return digest.digest()
+
+
+def _little(column: array.array[int]) -> bytes:
+    if sys.byteorder != "little":
+        column.byteswap()
+    return column.tobytes()
