@@ -93,6 +93,7 @@ def test_stacked_tensors_are_the_users(node: Node) -> None:
         held = []
         for (rows, labels), batch in zip(loader, want):
             assert rows.dtype == torch.uint8 and rows.shape == (len(batch), 3000)
+            assert rows.is_contiguous()
             got = zip((bytes(row.numpy()) for row in rows), labels.tolist())
             assert list(got) == batch
             held.append(rows[:, :10].add_(1))

@@ -213,12 +213,12 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 	for ; n < count; n++ {
 		id := ids[n]
 		rec := &p.recs[id]
-		if rec.place&pinMask == pinMask {
+		if rec.bits&pinMask == pinMask {
 			break
 		}
 		state := rec.bits & stateMask
 		if state == absent {
-			size := p.plan.Size(id)
+			size := p.size(rec, id)
 			if bytes+int64(size) > MaxRunBytes && bytes > 0 {
 				break
 			}
@@ -234,7 +234,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			}
 			p.found(rec)
 		}
-		rec.place += pinOne
+		rec.bits += pinOne
 		if !p.plan.Rule.Fixed {
 			p.reference(rec, id, c, w)
 		}
@@ -289,48 +289,87 @@ func (p *Pump) join(rec *record, cost int64) {
 }
 
 // touchQueue loads what valuing the samples at the frontier will need: the neighbours of members
-// that leave their buckets, the heads of the buckets they go to, and who may be evicted for them.
+// that leave their buckets, the first of the buckets they go to, and who may be evicted for them.
 func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
-	recs, all, joining := p.recs, uint32(0), 0
-	for i, id := range ids {
-		p.chosen[i] = sample.None
-		r := &recs[id]
-		if p.plan.Rule.Ahead {
-			v := p.plan.Rule.Of(p.facts(id, p.nextUse(c, w, c.pos+int64(i))))
-			p.chosen[i] = sample.ID(p.queue.heads[p.queue.bucket(v)])
-		} else if r.bits&queuedBit != 0 {
-			// Where time runs backwards the old neighbours are strewn and the new one is at hand.
-			p.chosen[i] = sample.ID(r.next)
-		}
-		if r.bits&queuedBit == 0 {
+	joining := 0
+	for _, id := range ids {
+		if !p.recs[id].member() {
 			joining++
 		}
 	}
-	for _, id := range p.chosen[:len(ids)] {
-		if id != sample.None {
+	if p.plan.Rule.Ahead {
+		// The old neighbours are wanted soon too, so they are at hand; the new ones are strewn.
+		for i, id := range ids {
+			v := p.value(&p.recs[id], id, p.nextUse(c, w, c.pos+int64(i)))
+			p.chosen[i] = sample.ID(p.queue.bucket(v))
+		}
+		p.touchFirsts(p.chosen[:len(ids)])
+	} else {
+		// Where time runs backwards it is the other way round.
+		p.touchNeighbours(ids)
+	}
+	if joining > 0 && p.kept+int64(joining)*p.plan.TotalCost/int64(len(p.recs)) > p.plan.Keep {
+		p.queue.touchLeast(p.clock(), joining)
+	}
+}
+
+// touchFirsts loads the first members of buckets. Each loop is small, so that many of its loads are
+// under way at once.
+func (p *Pump) touchFirsts(buckets []sample.ID) {
+	recs, heads, all := p.recs, p.queue.heads, uint64(0)
+	for i, b := range buckets {
+		buckets[i] = sample.ID(heads[b])
+	}
+	for _, id := range buckets {
+		if int(id) < len(recs) {
 			all |= recs[id].bits
 		}
 	}
 	p.touched |= all
-	if joining > 0 && p.kept+int64(joining)*p.plan.TotalCost/int64(len(recs)) > p.plan.Keep {
-		p.queue.touchLeast(p.clock(), joining)
+}
+
+// touchNeighbours loads the members beside those of ids that are members.
+func (p *Pump) touchNeighbours(ids []sample.ID) {
+	recs, all := p.recs, uint64(0)
+	for _, id := range ids {
+		if r := &recs[id]; r.member() {
+			if int(r.next) < len(recs) {
+				all |= recs[r.next].bits
+			}
+			if int(r.prev) < len(recs) {
+				all |= recs[r.prev].bits
+			}
+		}
 	}
+	p.touched |= all
+}
+
+// value is what a sample is worth once the frontier has passed it, wanted next at that tick.
+func (p *Pump) value(rec *record, id sample.ID, next policy.Tick) policy.Value {
+	f := policy.Facts{ID: id, NextUse: next, LastUse: p.clock()}
+	if p.plan.Rule.Counts {
+		f.Ahead = rec.fewer()
+	} else {
+		f.Past = rec.more()
+	}
+	return p.plan.Rule.Of(f)
 }
 
 // reference values a sample as the frontier passes it: a member anew, another one joins if the
 // tier has room or holds something worth less. c.pos is the sample's position.
 func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window) {
-	rec.bump(pastShift)
+	v := p.value(rec, id, p.nextUse(c, w, c.pos))
 	if p.plan.Rule.Counts {
-		rec.spend(aheadShift)
+		rec.setUses(rec.fewer())
+	} else {
+		rec.setUses(rec.more())
 	}
-	v := p.plan.Rule.Of(p.facts(id, p.nextUse(c, w, c.pos)))
 	if rec.member() {
 		p.queue.remove(id)
 		p.queue.insert(id, v)
 		return
 	}
-	size := p.plan.Size(id)
+	size := p.size(rec, id)
 	cost := p.plan.Slot(size)
 	if p.makeRoom(v, cost) {
 		p.staging -= p.stagingCost(size)
@@ -360,8 +399,9 @@ func (p *Pump) makeRoom(v policy.Value, cost int64) bool {
 // mayLeave reports whether staging could take a member over, since one that is pinned stays in
 // memory until its last release. Whoever joins in its place leaves staging, where it takes cost.
 func (p *Pump) mayLeave(id sample.ID, cost int64) bool {
-	return !p.recs[id].pinned() ||
-		p.staging+p.promised-cost+p.stagingCost(p.plan.Size(id)) <= p.plan.Staging
+	rec := &p.recs[id]
+	return !rec.pinned() ||
+		p.staging+p.promised-cost+p.stagingCost(p.size(rec, id)) <= p.plan.Staging
 }
 
 // inherit makes the run wait for the fetch of another one that brings a sample both want.

@@ -120,7 +120,10 @@ func BenchmarkStep14M(b *testing.B) {
 		{"spread/varied", "spread", varied},
 		{"belady/equal", "belady", equal},
 		{"belady/varied", "belady", varied},
+		{"pin/varied", "pin", varied},
+		{"frequency/varied", "frequency", varied},
 		{"lru/varied", "lru", varied},
+		{"lfu/varied", "lfu", varied},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmarkStep(b, n, c.rule, c.size) })
 	}

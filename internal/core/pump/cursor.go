@@ -3,7 +3,6 @@ package pump
 import (
 	"belady/internal/core/job"
 	"belady/internal/core/policy"
-	"belady/internal/core/sample"
 )
 
 // cursor is one rank's place in its order.
@@ -267,12 +266,6 @@ func (p *Pump) tick(c *cursor, pos int64) policy.Tick {
 	}
 	// A slow cursor's uses may lie beyond what the queue's ring spans: there far is far.
 	return p.clock() + policy.Tick(min(ahead, horizon(len(p.recs))/4*3))
-}
-
-func (p *Pump) facts(id sample.ID, next policy.Tick) policy.Facts {
-	r := &p.recs[id]
-	return policy.Facts{ID: id, NextUse: next, LastUse: p.clock(), Past: r.past(),
-		Ahead: r.ahead()}
 }
 
 // nextUse is when the sample at pos is wanted again, as far as its window knows.

@@ -37,14 +37,15 @@ func (p *Pump) fail(r *run, failed *Mask) {
 		}
 		p.stats.Failed++
 		rec := &p.recs[id]
-		if rec.bits&queuedBit != 0 {
-			p.queue.remove(id)
-		}
+		size := p.size(rec, id)
 		if rec.member() {
+			if !p.plan.Rule.Fixed {
+				p.queue.remove(id)
+			}
 			rec.bits &^= memberBit
-			p.kept -= p.plan.Slot(p.plan.Size(id))
+			p.kept -= p.plan.Slot(size)
 		} else {
-			p.staging -= p.stagingCost(p.plan.Size(id))
+			p.staging -= p.stagingCost(size)
 		}
 		rec.setState(absent)
 	}
@@ -87,7 +88,7 @@ func (p *Pump) retry(r *run, h uint32) bool {
 			break
 		}
 		if rec.state() == absent {
-			size, in := p.plan.Size(id), p.plan.InSet(id)
+			size, in := p.size(rec, id), p.plan.InSet(id)
 			p.fetchOne(r, rec, i, h, size, in)
 			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
@@ -215,11 +216,11 @@ func (p *Pump) reclaimRun(c *cursor, h uint32) {
 	dropped := 0
 	for i, id := range ids {
 		rec := &p.recs[id]
-		rec.place -= pinOne
+		rec.bits -= pinOne
 		if rec.bits&stateMask == fetching && rec.handle() == h {
 			rec.setState(present)
 		}
-		if rec.bits&(memberBit|stateMask) == present && rec.place < pinOne {
+		if rec.bits&(memberBit|stateMask|pinMask) == present {
 			rec.setState(absent)
 			drop.Set(i)
 			p.chosen[dropped] = id
@@ -250,7 +251,8 @@ func (p *Pump) previewSome() {
 			ids := p.IDs(v.cursor, v.at, int32(n))
 			p.touch(ids)
 			for _, id := range ids {
-				p.recs[id].bump(aheadShift)
+				rec := &p.recs[id]
+				rec.setUses(rec.more())
 			}
 			v.at += n
 			p.budget -= int(n)

@@ -62,7 +62,7 @@ type Pump struct {
 
 // scratch is what the loops over a run leave behind for each other.
 type scratch struct {
-	touched uint32            // gives the loads of touch a purpose
+	touched uint64            // gives the loads of touch a purpose
 	chosen  [MaxRun]sample.ID // the samples of a run that a loop picked
 }
 
@@ -76,6 +76,9 @@ type reclaim struct {
 func New(p *plan.Plan) *Pump {
 	n := p.Sizes.Len()
 	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweep: n}
+	for id := range pm.recs {
+		pm.recs[id].setSize(p.Size(sample.ID(id)))
+	}
 	if !p.Rule.Fixed {
 		pm.queue = newQueue(pm.recs, p.Rule, horizon(n))
 	}
@@ -196,7 +199,7 @@ func (p *Pump) evictLeast() bool {
 func (p *Pump) evict(id sample.ID) {
 	r := &p.recs[id]
 	r.bits &^= memberBit
-	size := p.plan.Size(id)
+	size := p.size(r, id)
 	p.kept -= p.plan.Slot(size)
 	p.stats.Evicted++
 	if r.pinned() {
@@ -211,6 +214,14 @@ func (p *Pump) evict(id sample.ID) {
 	m.Kind, m.Sample = Evict, id
 }
 
+// size is the size of a sample, whose record is at hand.
+func (p *Pump) size(rec *record, id sample.ID) uint32 {
+	if size := rec.size(); size != sizeLarge {
+		return size
+	}
+	return p.plan.Size(id)
+}
+
 // stagingCost is what a sample of that size takes of staging: a slot where it may become a member
 // later, else its bytes in a run, aligned.
 func (p *Pump) stagingCost(size uint32) int64 {
@@ -223,7 +234,7 @@ func (p *Pump) stagingCost(size uint32) int64 {
 // touch loads the records of ids, so that what follows finds them in cache. Nothing in the loop
 // depends on what it loads: the loads overlap, where a loop that decides waits for each in turn.
 func (p *Pump) touch(ids []sample.ID) {
-	recs, all := p.recs, uint32(0)
+	recs, all := p.recs, uint64(0)
 	for _, id := range ids {
 		all |= recs[id].bits
 	}
@@ -234,7 +245,7 @@ func (p *Pump) touch(ids []sample.ID) {
 func (p *Pump) stagingCosts(ids []sample.ID) int64 {
 	var sum int64
 	for _, id := range ids {
-		sum += p.stagingCost(p.plan.Size(id))
+		sum += p.stagingCost(p.size(&p.recs[id], id))
 	}
 	return sum
 }

@@ -70,15 +70,16 @@ func (q *queue) insert(id sample.ID, v policy.Value) {
 	r := &q.recs[id]
 	b := q.bucket(v)
 	head := q.heads[b]
-	r.prev, r.next = nobody, head
-	r.place = r.place&pinMask | b
-	r.bits |= queuedBit
+	r.prev, r.next = b, head
+	r.bits |= firstBit
 	if head == nobody {
 		q.full[b>>6] |= 1 << (b & 63)
 		q.sums[b>>12] |= 1 << (b >> 6 & 63)
 		q.tops[b>>18] |= 1 << (b >> 12 & 63)
 	} else {
-		q.recs[head].prev = uint32(id)
+		old := &q.recs[head]
+		old.prev = uint32(id)
+		old.bits &^= firstBit
 	}
 	q.heads[b] = uint32(id)
 	q.count++
@@ -86,19 +87,21 @@ func (q *queue) insert(id sample.ID, v policy.Value) {
 
 func (q *queue) remove(id sample.ID) {
 	r := &q.recs[id]
+	first := r.bits & firstBit
 	if r.next != nobody {
-		q.recs[r.next].prev = r.prev
+		next := &q.recs[r.next]
+		next.prev = r.prev
+		next.bits |= first
 	}
-	if r.prev != nobody {
+	if first == 0 {
 		q.recs[r.prev].next = r.next
 	} else {
-		b := r.bucket()
-		q.heads[b] = r.next
+		q.heads[r.prev] = r.next
 		if r.next == nobody {
-			q.emptied(b)
+			q.emptied(r.prev)
 		}
 	}
-	r.bits &^= queuedBit
+	r.bits &^= firstBit
 	q.count--
 }
 
@@ -198,7 +201,7 @@ func (q *queue) touchLeast(now policy.Tick, n int) {
 			b = q.after(start)
 		}
 	}
-	for q.warm = 0; q.warm < 4*n; {
+	for q.warm = 0; q.warm < 8*n; {
 		before := q.warm
 		for i, id := range at {
 			if id != nobody {

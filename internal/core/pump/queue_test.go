@@ -68,22 +68,27 @@ func check(t *rapid.T, q *queue, model map[sample.ID]policy.Value, now policy.Ti
 }
 
 func TestRecordFields(t *testing.T) {
-	r := record{place: 5}
+	var r record
+	r.setSize(3000)
 	r.fetchedBy(maxRuns - 1)
 	for range 20 {
-		r.bump(pastShift)
-		r.bump(aheadShift)
+		r.setUses(r.more())
 	}
-	r.spend(aheadShift)
-	r.place += 3 * pinOne
-	if r.handle() != maxRuns-1 || r.state() != fetching || r.past() != 15 || r.ahead() != 14 ||
-		r.bucket() != 5 || !r.pinned() || r.member() {
+	r.setUses(r.fewer())
+	r.bits += 3 * pinOne
+	if r.handle() != maxRuns-1 || r.state() != fetching || r.uses() != 14 || r.size() != 3000 ||
+		!r.pinned() || r.member() {
 		t.Errorf("fields overlap: %+v", r)
 	}
 	for range 20 {
-		r.spend(aheadShift)
+		r.setUses(r.fewer())
 	}
-	if r.ahead() != 0 || r.past() != 15 {
-		t.Errorf("counts: past %d, ahead %d", r.past(), r.ahead())
+	r.bits -= 3 * pinOne
+	if r.uses() != 0 || r.pinned() || r.handle() != maxRuns-1 || r.size() != 3000 {
+		t.Errorf("fields overlap: %+v", r)
+	}
+	var large record
+	if large.setSize(sizeLarge + 1); large.size() != sizeLarge {
+		t.Errorf("a size beyond the field reads %d", large.size())
 	}
 }

@@ -3,16 +3,16 @@ package pump
 // record is all the pump remembers of a sample: 16 bytes in one array, so that a run touches one
 // cache line a sample and 14 M samples cost 227 MB.
 //
-//	prev, next  links in the bucket queue while the sample is valued
-//	place       bucket 21 | pins 11
-//	bits        state 2 | member 1 | queued 1 | past uses 4 | uses ahead 4 | handle 20
+//	prev, next  neighbours in the bucket queue while the sample is valued; prev of a bucket's first
+//	            is the bucket
+//	bits        pins 11 | size 25 | handle 20 | uses 4 | first 1 | member 1 | state 2
 //
 // A pin is a position between the frontier and its release that wants the sample. A member is a
-// sample the tier keeps: membership is decided when the frontier passes, the bytes follow.
+// sample the tier keeps: membership is decided when the frontier passes, the bytes follow. The size
+// stands here because the dataset's own table of sizes would be a second line to wait for.
 type record struct {
 	prev, next uint32
-	place      uint32
-	bits       uint32
+	bits       uint64
 }
 
 // States of a sample. While its run is in flight a sample stays fetching even after it has
@@ -25,43 +25,37 @@ const (
 
 const (
 	stateMask   = 3
-	memberBit   = 1 << 2
-	queuedBit   = 1 << 3
-	pastShift   = 4
-	aheadShift  = 8
-	countMax    = 15
-	handleShift = 12
+	memberBit   = 1 << 2 // a member that is valued is in the queue
+	firstBit    = 1 << 3 // first in its bucket
+	useOne      = 1 << 4
+	useMask     = 15 * useOne
+	handleShift = 8
 	maxRuns     = 1 << 20 // handles fit 20 bits
-
-	bucketMask = 1<<21 - 1
-	pinOne     = 1 << 21
-	pinMask    = 0xffffffff &^ bucketMask
+	handleMask  = (maxRuns - 1) << handleShift
+	sizeShift   = 28
+	sizeLarge   = 1<<25 - 1 // stands for any size that is too large to stand here
+	pinOne      = 1 << 53
+	pinMask     = 0x7ff * pinOne
 )
 
-func (r *record) state() uint32     { return r.bits & stateMask }
-func (r *record) setState(s uint32) { r.bits = r.bits&^stateMask | s }
+func (r *record) state() uint64     { return r.bits & stateMask }
+func (r *record) setState(s uint64) { r.bits = r.bits&^stateMask | s }
 func (r *record) member() bool      { return r.bits&memberBit != 0 }
-func (r *record) pinned() bool      { return r.place >= pinOne }
-func (r *record) handle() uint32    { return r.bits >> handleShift }
-func (r *record) bucket() uint32    { return r.place & bucketMask }
-func (r *record) past() uint32      { return r.bits >> pastShift & countMax }
-func (r *record) ahead() uint32     { return r.bits >> aheadShift & countMax }
+func (r *record) pinned() bool      { return r.bits >= pinOne }
+func (r *record) handle() uint32    { return uint32(r.bits & handleMask >> handleShift) }
+func (r *record) uses() uint32      { return uint32(r.bits & useMask / useOne) }
+func (r *record) size() uint32      { return uint32(r.bits >> sizeShift & sizeLarge) }
+
+// setSize is for a record that has no size yet.
+func (r *record) setSize(size uint32) { r.bits |= uint64(min(size, sizeLarge)) << sizeShift }
 
 // fetchedBy makes the sample fetching, by that run.
 func (r *record) fetchedBy(handle uint32) {
-	r.bits = r.bits&(1<<handleShift-1)&^stateMask | fetching | handle<<handleShift
+	r.bits = r.bits&^(handleMask|stateMask) | uint64(handle)<<handleShift | fetching
 }
 
-// bump adds one to the count at shift, stopping at its largest value.
-func (r *record) bump(shift uint) {
-	if r.bits>>shift&countMax < countMax {
-		r.bits += 1 << shift
-	}
-}
+// more is a use more than there were, fewer one less; neither leaves the field.
+func (r *record) more() uint32  { return min(r.uses()+1, useMask/useOne) }
+func (r *record) fewer() uint32 { return max(r.uses(), 1) - 1 }
 
-// spend takes one from the count at shift, stopping at zero.
-func (r *record) spend(shift uint) {
-	if r.bits>>shift&countMax > 0 {
-		r.bits -= 1 << shift
-	}
-}
+func (r *record) setUses(n uint32) { r.bits = r.bits&^useMask | uint64(n)*useOne }

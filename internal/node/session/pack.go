@@ -118,8 +118,11 @@ func (p *packs) take(l *world.Lease) *packable {
 	}
 	b := &packable{head: headOf(l), ids: l.IDs, sizes: slices.Clone(l.Lengths),
 		places: slices.Clone(l.Places)}
-	longest := max(arena.Align, slices.Max(l.Lengths))
-	stride := (int64(longest) + arena.Align - 1) / arena.Align * arena.Align
+	longest := slices.Max(l.Lengths)
+	stride := int64(longest)
+	if slices.Min(l.Lengths) < longest || longest == 0 { // equal ones make a contiguous tensor
+		stride = max(1, (stride+arena.Align-1)/arena.Align) * arena.Align
+	}
 	if longest < arena.LongLength && stride*int64(len(l.IDs)) <= p.ring.Size()/2 {
 		b.stride = uint32(stride)
 	}
