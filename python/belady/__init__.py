@@ -8,6 +8,7 @@ Samples arrive in exactly the order that PyTorch's sampler gives, as views of me
 daemon shares with all ranks. See README.md for what is lent and for how long.
 """
 
+from belady.attach import attach
 from belady.dataset import Dataset, ImageFolder
 from belady.decode import decode_jpeg
 from belady.errors import (
@@ -78,5 +79,6 @@ __all__ = [
     "UnknownDataset",
     "VersionMismatch",
     "WaitTimeout",
+    "attach",
     "decode_jpeg",
 ]

@@ -1,7 +1,9 @@
-"""Samples by id, for stock loaders: nothing is known ahead, so each read waits for its samples.
+"""Samples by id, for stock loaders: a read waits for its samples where they are not in memory.
 
 To the daemon it is an explicit order whose epochs are one request long. What comes is copied: a
 stock loader's collate function copies anyway, and random reads would otherwise hold many leases.
+Whoever knows what will be asked for holds it in staging meanwhile (`belady.ahead`): a read finds
+samples in memory whoever had them fetched, and waits for a fetch that is under way.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from belady.reading import Reading
 from belady.session import Batch, Session, Stats
 
 _EPOCHS = 1 << 24
+# The daemon cannot see that loops read each sample once an epoch: a fixed kept set suits them best.
+ONCE_AN_EPOCH = "spread"
 
 
 class OnDemand:
@@ -31,7 +35,8 @@ class OnDemand:
         """Of what is read everything but its order."""
         order = {"kind": "explicit", "samples": reading.order["samples"]}
         self._reading = replace(
-            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False
+            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False,
+            policy=ONCE_AN_EPOCH,
         )
         self.direct = reading.place.off
         self._session: Optional[Session] = None

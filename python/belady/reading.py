@@ -46,12 +46,15 @@ class Reading:
     # The same samples without a daemon.
     files: Files
     packed: bool = False
+    # Of the kept set, if nobody reads the dataset yet; empty: the daemon's choice for the order.
+    policy: str = ""
 
     def attach(
-        self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = ()
+        self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = (),
+        patience_s: float = PATIENCE_S,
     ) -> Session:
         """A session with the daemon, which is started if need be."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while True:
             place = self._found()
             try:
@@ -106,9 +109,9 @@ class Reading:
         return session
 
     def _policy(self, place: daemon.Place) -> str:
-        """That of the dataset's present readers, which all of them share; else the daemon's."""
+        """That of the dataset's present readers, which all of them share; else our own."""
         now = self._status(place)
-        return str(now["policy"]) if now.get("ranks") else ""
+        return str(now["policy"]) if now.get("ranks") else self.policy
 
     def _hold_bytes(self, place: daemon.Place) -> int:
         """Half of this session's share of staging, so that the next batch fits beside the held."""

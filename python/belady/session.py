@@ -178,6 +178,22 @@ class Session:
         for frame in wire.windows(self._explicit, self._due.epoch, self._flags):
             self._connection.queue(frame)
 
+    def tell(self, batches: Sequence[Sequence[int]]) -> None:
+        """Of an explicit order: these batches come next in the epoch that is due, and more follow.
+
+        Such a session does not reconnect: `poll` says that its daemon is lost.
+        """
+        if self._connection is None:
+            raise LoaderClosed("the session has ended")
+        for frame in wire.windows(batches, self._due.epoch, 0):
+            self._connection.queue(frame)
+        self._connection.flush()
+
+    @property
+    def hold_bytes(self) -> int:
+        """What `limit_hold` said."""
+        return self._hold_bytes
+
     def report_drift(self, epoch: int, batch: int) -> None:
         """Tell the daemon that a batch was not what its order should give."""
 
@@ -294,14 +310,25 @@ class Session:
                 raise
             return batch
 
-    def _receive(self, waiting: _Waiting) -> Optional[Batch]:
+    def poll(self) -> Optional[Batch]:
+        """The batch that is due if it is here already, else None: never waits or reconnects."""
+        if self._connection is None or not self.ours:
+            raise Lost("the session has ended")
+        self._connection.flush()
+        return self._receive(None)
+
+    def _receive(self, waiting: Optional[_Waiting]) -> Optional[Batch]:
+        """The batch that is due; None after the last, or where none is here and nobody waits."""
         assert self._connection is not None
         connection = self._connection
         while True:
-            kind, payload = self._frame(connection, waiting)
+            frame = connection.frame() if waiting is None else self._frame(connection, waiting)
+            if frame is None:
+                return None
+            kind, payload = frame
             if kind == wire.LEASE:
                 lease = wire.decode_lease(payload)
-                if waiting.stalled:
+                if waiting is not None and waiting.stalled:
                     cause = lease.cause if lease.cause < len(wire.CAUSES) else 0
                     self._stats.stall_s[wire.CAUSES[cause]] += waiting.seconds()
                 return self._take(connection, lease)

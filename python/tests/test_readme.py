@@ -20,13 +20,14 @@ def blocks(language: str) -> list[str]:
 
 
 def test_examples(node: Node, files: Path) -> None:
-    loop, resume = blocks("python")
+    loop, attach, resume = blocks("python")
     scope: dict[str, Any] = {"PATH": node.folder / "padded"}
     for i in range(40):
         folder = node.folder / "padded" / f"class{i % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{i}.bin").write_bytes(bytes([i]) * (20 + i))
     exec(loop, scope)
+    exec(attach, scope)
     scope["loader"] = belady.DataLoader(scope["dataset"], batch_size=8, shuffle=True, seed=7)
     exec(resume, scope)
     scope["loader"].close()
