@@ -61,7 +61,7 @@ check: go-present $(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ## Format, vet, li
 
 .PHONY: bench
 bench: build ## Run the benchmarks (BENCH=name, QUICK=1, SEED=n)
-	@bench/run $(BENCH)
+	@PYTHON=$(PYTHON) bench/run $(BENCH)
 
 .PHONY: fuzz
 fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)

@@ -37,6 +37,7 @@ var benches = []bench{
 	{"memory", "the daemon's memory and the arena's overhead", (*suite).memory},
 	{"s3", "a real S3 server on loopback", (*suite).s3},
 	{"roofline", "epoch times against the roofline", (*suite).roofline},
+	{"python", "belady.DataLoader beside PyTorch's own", (*suite).python},
 }
 
 // suite is one run of benchmarks.
