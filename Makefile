@@ -33,8 +33,8 @@ build: go-present ## Build bin/belady, one static binary
 		-o bin/belady ./cmd/belady
 
 .PHONY: demo
-demo: build ## Cache a small dataset and read it as a training job would
-	@scripts/demo.sh
+demo: build ## Stock DataLoader and Belady side by side (PYTHON=no: the daemon alone)
+	@PYTHON=$(PYTHON) scripts/demo.sh
 
 .PHONY: test
 test: build race ## Install what tests need, build, vet, run every Go test with -race, then pytest

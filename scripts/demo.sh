@@ -1,9 +1,18 @@
 #!/usr/bin/env bash
-# The main job end to end on this machine alone: a generated dataset behind an origin throttled to
-# 200 MB/s and 20 ms, a daemon with memory for half of it, and an emulated training loop.
+# `make demo`: PyTorch's DataLoader and Belady's side by side, in Python (python/demo).
+#
+# With PYTHON=no it is the daemon alone: a generated dataset behind an origin throttled to 200 MB/s
+# and 20 ms, memory for half of it, and an emulated training loop.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 belady=$PWD/bin/belady
+
+python=${PYTHON:-/usr/bin/python3}
+if [ "$python" != no ]; then
+	echo "PyTorch's DataLoader beside Belady's; 'make demo PYTHON=no' goes without Python."
+	PYTHON=$python scripts/install-torch.sh torch torchvision PIL
+	BELADY_BIN=$belady PYTHONPATH=$PWD/python exec "$python" -m demo
+fi
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/belady-demo.XXXXXX")
 export BELADY_DIR=$dir BELADY_SOCKET=$dir/belady.sock

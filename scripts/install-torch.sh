@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
-# Make $PYTHON able to import torch, torchvision, PIL and pytest; does nothing when it already can.
+# Make $PYTHON able to import the modules named (all of the tests' by default); does nothing when it
+# already can.
 #
 # The tests compare orders with a real PyTorch and pixels with real decoders, so a missing one is an
 # error, not a skip.
 set -euo pipefail
 python=${PYTHON:-/usr/bin/python3}
-packages=(python3-torch python3-torchvision python3-pil python3-pytest)
+modules=("$@")
+[ $# -gt 0 ] || modules=(torch torchvision PIL pytest)
 
-can_import() { "$python" -c 'import torch, torchvision, PIL, pytest' 2>/dev/null; }
+packages=()
+for module in "${modules[@]}"; do
+	case $module in
+	PIL) packages+=(python3-pil) ;;
+	*) packages+=("python3-$module") ;;
+	esac
+done
+
+can_import() { "$python" -c "import $(IFS=, && echo "${modules[*]}")" 2>/dev/null; }
 
 can_import && exit 0
 give_up() {
-	echo "The tests need PyTorch, torchvision, Pillow and pytest for $python, and $1:" \
+	echo "$python needs ${modules[*]}, and $1:" \
 		"install ${packages[*]}, or set PYTHON to one that has them." >&2
 	exit 1
 }

@@ -1,0 +1,1 @@
+"""`make demo` in Python; see __main__."""
