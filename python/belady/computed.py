@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Protocol
 
 from belady import order, wire
-from belady.errors import LoaderClosed, OrderDrift
+from belady.errors import LoaderClosed, OrderDrift, SampleError
 from belady.session import Batch, Stats
 
 
@@ -29,6 +29,10 @@ class Source(Protocol):
     def next(self) -> Optional[Batch]: ...
 
     def count_in(self, stats: Stats) -> None: ...
+
+    def cancel(self) -> None:
+        """End a wait in `next`, from another thread."""
+        ...
 
     def close(self) -> None: ...
 
@@ -83,19 +87,26 @@ class Computed:
         self._stats = stats
 
     def next(self) -> Optional[Batch]:
-        """The batch that is due; None after the job's last. A batch that fails stays due."""
+        """The batch that is due; None after the job's last.
+
+        After a SampleError, which stands in place of its batch, the one behind it is due.
+        """
         if not self.ours:
             raise LoaderClosed(
                 "this iterator belongs to the process that made it: begin a new one after fork"
             )
         if self._closed:
-            raise LoaderClosed("the loader was closed: make a new one")
+            raise LoaderClosed()
         due = self._due
         if due.epoch >= self._epochs:
             return None
         ids, last = self._wanted(due)
         began = time.monotonic()
-        batch = self._reader.read(ids)
+        try:
+            batch = self._reader.read(ids)
+        except SampleError:
+            self._advance(last)
+            raise
         if list(batch.ids) != ids:
             raise OrderDrift(
                 f"batch {due.batch} of epoch {due.epoch} was asked for by its ids and others came:"
@@ -107,10 +118,14 @@ class Computed:
         stats.direct_batches += self._reader.direct
         stats.samples += len(ids)
         stats.bytes += sum(batch.lengths)
+        self._advance(last)
+        return batch._replace(epoch=due.epoch, number=due.batch, last=last)
+
+    def _advance(self, last: bool) -> None:
+        due = self._due
         self._due = due._replace(batch=due.batch + 1)
         if last:
             self._due, self._ids = wire.Start(due.epoch + 1, 0, 0), None
-        return batch._replace(epoch=due.epoch, number=due.batch, last=last)
 
     def _wanted(self, due: wire.Start) -> tuple[list[int], bool]:
         """The ids of a batch, and whether its epoch ends with it."""
@@ -121,6 +136,9 @@ class Computed:
             self._ids = order.of_rank(self._spec, due.epoch, self._rank, due.position)
         at = due.batch * deal.batch
         return self._ids[at : at + deal.batch].tolist(), due.batch == deal.batches(due.position) - 1
+
+    def cancel(self) -> None:
+        self._closed = True
 
     def close(self) -> None:
         self._closed = True

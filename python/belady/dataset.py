@@ -126,11 +126,13 @@ class Dataset:
         if not ids:
             return []
         if self._reader is None:
-            order = {"kind": "explicit", "samples": len(self)}
-            self._reader = OnDemand(
-                Reading(self.name, order, 1, 0, 1, 1, 0.0, True, self.place, self.files)
-            )
+            self._reader = OnDemand(self.reading())
         return transformed(samples(self._reader.read(ids), self.manifest), self.item)
+
+    def reading(self) -> Reading:
+        """What reads samples by id."""
+        order = {"kind": "explicit", "samples": len(self)}
+        return Reading(self.name, order, 1, 0, 1, 1, 0.0, True, self.place, self.files)
 
     def item(self, sample: Sample) -> Any:
         """What a loader is given for a sample."""

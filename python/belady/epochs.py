@@ -6,6 +6,7 @@ seed is drawn once it is drawn, a sampler's when it has been read to its end.
 
 from __future__ import annotations
 
+import array
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,16 +33,32 @@ class Progress:
     """How far an iterator has come. The loader keeps it and not the iterator, whose end, when a
     loop is left early, is what gives its leases back."""
 
-    __slots__ = ("epoch", "given", "exhausted", "_dealing")
+    __slots__ = ("epoch", "given", "exhausted", "_dealing", "_ahead", "_raised")
 
     def __init__(self, epoch: Epoch, order: Order) -> None:
         self.epoch = epoch
+        # Batches from the epoch's beginning on that were all returned.
         self.given = 0
         self.exhausted = False
         self._dealing = None if order.kind == "explicit" else order.dealing()
+        self._ahead: set[int] = set()
+        self._raised: set[int] = set()
+
+    def returned(self, number: int) -> None:
+        """The loop was given a batch. Those that raised before it were passed over by the loop."""
+        self._ahead |= self._raised
+        self._raised.clear()
+        self._ahead.add(number)
+        while self.given in self._ahead:
+            self._ahead.remove(self.given)
+            self.given += 1
+
+    def raised(self, number: int) -> None:
+        """The loop was given an exception in place of a batch; a checkpoint now still has it due."""
+        self._raised.add(number)
 
     def position(self) -> Epoch:
-        """After the last batch that was returned. Orders that a sampler made count in batches."""
+        """Before the first batch that was not returned. Orders of a sampler count in batches."""
         e = self.epoch
         if self._dealing is None:
             return e._replace(position=e.position + self.given)
@@ -115,16 +132,33 @@ class Order:
                 spec["torch"] = version()
         return spec
 
+    def draw_base_seed(self, epoch: Epoch) -> None:
+        """What the stock loader draws for every epoch, whether workers use it or not.
+
+        A resumed epoch drew before its checkpoint, and the generators' states come from there.
+        """
+        if epoch.position == 0 and "torch" in sys.modules:
+            from belady.torch import draw_seed
+
+            draw_seed(self.generator)
+
     def drawn(self, epoch: Epoch) -> Epoch:
         """The epoch with RandomSampler's seed, drawn where RandomSampler draws it."""
         if self.kind != "torch-random" or epoch.seed is not None:
             return epoch
         return epoch._replace(seed=_draw_sampler_seed())
 
-    def expected(self, epoch: Epoch) -> list[int]:
+    def expected(self, epoch: Epoch) -> array.array[int]:
         """The ids that PyTorch's sampler gives this rank from a position on."""
         number = epoch.number if self.foreseen else 0
-        return of_rank(self.spec(epoch.seed), number, self.world.rank, epoch.position).tolist()
+        return of_rank(self.spec(epoch.seed), number, self.world.rank, epoch.position)
+
+    def left(self, epoch: Epoch) -> list[Ids]:
+        """The batches of this rank from a position on, of an order that needs no sampler."""
+        ids, dealing = self.expected(epoch), self.dealing()
+        size = dealing.batch
+        end = size * dealing.batches(epoch.position)
+        return [ids[at : at + size] for at in range(0, end, size)]
 
     def sampled(self, batches: Optional[Iterator[Ids]]) -> tuple[Iterator[Any], list[Ids]]:
         """A sampler's epoch as batches, and the iterator that is to be run to its end afterwards:

@@ -148,6 +148,9 @@ class WaitTimeout(BeladyError, TimeoutError):
 class LoaderClosed(BeladyError, RuntimeError):
     """A loader or iterator was used after close(), or in a process that does not own it."""
 
+    def __init__(self, text: str = "the loader was closed: make a new one") -> None:
+        super().__init__(text)
+
 
 class NotYetSupported(BeladyError, NotImplementedError):
     """PyTorch's DataLoader has it and this version does not. Never ignored in silence."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Optional
 
 from belady import wire
 from belady.computed import Source
 from belady.epochs import Epoch, Ids, Order
+from belady.errors import BeladyError
+from belady.ondemand import ONCE_AN_EPOCH
 from belady.reading import Reading
+from belady.replacing import Replacing, Swap
 from belady.session import Stats
 from belady.source import begin
+
+if TYPE_CHECKING:
+    from belady.torch.arena import Arena
 
 # The epoch after the last that an order can have. Training loops do not say how many they want.
 _EPOCHS = 1 << 24
@@ -23,15 +32,19 @@ class Feed:
     """
 
     def __init__(
-        self, order: Order, lookahead: int, timeout_s: float, copy: bool, packed: bool
+        self, order: Order, lookahead: int, timeout_s: float, copy: bool, packed: bool,
+        replacing: Optional[Replacing] = None, arena: Optional[Arena] = None,
     ) -> None:
         self.order = order
         self.lookahead = lookahead
         self.stats = Stats()
+        self.replacing = replacing
+        self.arena = arena
         self._timeout_s = timeout_s
         self._copy = copy
         self._packed = packed
         self._parked: Optional[Source] = None
+        self._said_replaced = False
         self._closed = False
 
     def open(self, epoch: Epoch, batches: Optional[list[Ids]], skip: int) -> Source:
@@ -47,17 +60,21 @@ class Feed:
         reading = Reading(
             dataset.name, self.order.spec(epoch.seed), _EPOCHS if foreseen else 1, world.rank,
             world.size, self.lookahead, self._timeout_s, self._copy, dataset.place, dataset.files,
-            self._packed,
+            self._packed, arena=self.arena,
         )
         return begin(reading, start, self.stats, batches or ())
 
     def reading_of_workers(self, workers: int) -> Reading:
-        """What each of so many workers opens, with the batches that are its own."""
+        """What each of so many workers opens, with the batches that are its own.
+
+        How long a batch may take is counted where the loop waits for it, not there.
+        """
         dataset = self.order.dataset
         order = {"kind": "explicit", "samples": len(dataset)}
         return Reading(
-            dataset.name, order, 1, 0, self.order.world.size * workers, self.lookahead,
-            self._timeout_s, self._copy, dataset.place, dataset.files,
+            dataset.name, order, 1, 0, self.order.world.size * workers, self.lookahead, 0.0,
+            self._copy, dataset.place, dataset.files,
+            policy="" if self.order.kind == "explicit" else ONCE_AN_EPOCH,
         )
 
     def park(self, session: Source) -> None:
@@ -67,8 +84,32 @@ class Feed:
         else:
             self._parked = session
 
-    def close(self) -> None:
-        self._closed = True
+    def read_ahead(self, epoch: int) -> None:
+        """Have the daemon read an epoch's beginning before anybody asks for it, if it is foreseen.
+
+        Nothing is lost where that cannot be, for want of memory say: whoever reads says so.
+        """
+        if self.order.foreseen and self._parked is None and not self._closed:
+            with suppress(BeladyError):
+                self._parked = self.open(Epoch(epoch, 0, None), None, 0)
+
+    def unpark(self) -> None:
+        """The parked session's epoch is being read by others."""
         parked, self._parked = self._parked, None
         if parked is not None:
             parked.close()
+
+    def count(self, swaps: Iterable[Swap]) -> None:
+        """Count samples that were replaced, and tell of the first."""
+        for swap in swaps:
+            self.stats.replaced += 1
+            if not self._said_replaced:
+                self._said_replaced = True
+                warnings.warn(
+                    f"{swap}; further ones are only counted, in stats() as belady/replaced",
+                    stacklevel=3,
+                )
+
+    def close(self) -> None:
+        self._closed = True
+        self.unpark()

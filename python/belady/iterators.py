@@ -6,17 +6,21 @@ An iterator that is dropped, early or not, ends its sessions; views in hand stay
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
 from belady.computed import Source
-from belady.epochs import Epoch, Ids, Order, Progress
-from belady.errors import LoaderClosed
+from belady.delivery import Delivery
+from belady.epochs import Epoch, Ids, Progress
+from belady.errors import BeladyError, LoaderClosed
 from belady.feed import Feed
+from belady.session import Stats
 from belady.shape import Shaper
 
 if TYPE_CHECKING:
-    from belady.torch.workers import Options
+    from belady.torch.workers import Pool, Results
 
 
 class LocalIterator:
@@ -27,137 +31,139 @@ class LocalIterator:
     ) -> None:
         order = feed.order
         self._feed = feed
-        self._order = order
-        self._dealing = order.dealing()
         self._shape = shape
-        self._finished = finish
+        self._finish = finish
         self.progress = Progress(epoch, order)
-        self._session: Optional[Source] = None
-        self._rest: Optional[Iterator[Any]] = None
-        self._taken = 0
-        self._opened = False
+        self._delivery: Optional[Delivery] = None
         self._closed = False
-        self._over = False
-        if order.batch_sampler is not None:
-            self._rest = iter(order.batch_sampler)
-        # A resumed epoch drew before its checkpoint, and the generators' states come from there.
-        if epoch.position == 0 and "torch" in sys.modules:
-            from belady.torch import draw_seed
-
-            draw_seed(order.generator)  # base_seed, which the stock loader draws for every epoch
+        self._source = None if order.batch_sampler is None else iter(order.batch_sampler)
+        order.draw_base_seed(epoch)
+        if feed.arena is not None:
+            feed.arena.begin()
+            weakref.finalize(self, feed.arena.end)
         if order.foreseen:
             self._begin()
 
-    def _begin(self) -> None:
-        """Open the session; what the stock loader draws at the first `next` is drawn here."""
-        self._opened = True
-        order, epoch = self._order, self.progress.epoch
-        if order.kind == "explicit":
-            self._rest, batches = order.sampled(self._rest)
-            if epoch.position < len(batches):
-                self._session = self._feed.open(epoch, batches, epoch.position)
-            else:
-                self._over = True
-            return
-        epoch = self.progress.epoch = order.drawn(epoch)
-        if self._dealing.batches(epoch.position) == 0:
-            self._over = True
-            return
-        self._session = self._feed.open(epoch, None, 0)
+    def _begin(self) -> Delivery:
+        """The stock loader draws for an order at the first `next`, and so must this."""
+        self._delivery = Delivery(self._feed, self.progress.epoch, self._source)
+        self.progress.epoch = self._delivery.epoch
+        return self._delivery
 
     def __iter__(self) -> LocalIterator:
         return self
 
     def __next__(self) -> Any:
         if self._closed:
-            raise LoaderClosed("the loader was closed: make a new one")
-        if not self._opened:
-            self._begin()
-        batch = None
-        if not self._over and self._session is not None:
-            batch = self._session.next()
+            raise LoaderClosed()
+        if self._feed.arena is not None:
+            self._feed.arena.step()
+        delivery = self._delivery or self._begin()
+        number = delivery.number
+        try:
+            batch = delivery.next()
+            if batch is not None:
+                out = self._finish(self._shape(batch))
+        except BaseException:
+            if delivery.number > number:
+                self.progress.raised(number)
+            raise
         if batch is None:
-            self._finish()
-            raise StopIteration
-        self._taken += 1
-        if batch.last:
-            self._over = True
-            session, self._session = self._session, None
-            if session is not None:
-                self._feed.park(session)
-        out = self._finished(self._shape(batch))
-        self.progress.given = self._taken
-        return out
-
-    def _finish(self) -> None:
-        if not self.progress.exhausted:
             self.progress.exhausted = True
-            if self._rest is not None:
-                next(self._rest, None)
-        self._end()
-
-    def _end(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            delivery.exhaust()
+            delivery.close()
+            raise StopIteration
+        if self._shape.replacing is not None:
+            self._feed.count(self._shape.replacing.told())
+        self.progress.returned(number)
+        return out
 
     def close(self) -> None:
         self._closed = True
-        self._end()
-
-    def __del__(self) -> None:
-        if getattr(self, "_session", None) is not None and not sys.is_finalizing():
-            self._end()
+        if self._delivery is not None:
+            self._delivery.close()
 
 
 class WorkerIterator:
-    """One epoch through worker processes, which end with it."""
+    """One epoch through worker processes."""
 
-    def __init__(self, feed: Feed, epoch: Epoch, shape: Shaper, options: Options) -> None:
-        from belady.torch import workers
-
+    def __init__(self, feed: Feed, epoch: Epoch, pool: Pool) -> None:
         self._feed = feed
+        self._pool = pool
+        self._received = 0
+        self._total = 0
+        self._ahead: Optional[Source] = None
+        self._ends = False
         self.progress = Progress(epoch, feed.order)
-        reading = feed.reading_of_workers(options.num_workers)
-        self._results: Optional[Iterator[tuple[Any, dict[str, Any]]]] = workers.start(
-            self._batches, lambda todo: workers.Batches(reading, shape, todo), options,
-            resumed=epoch.position > 0,
+        self._results: Optional[Results] = pool.begin(
+            epoch.number, self._batches, resumed=epoch.position > 0
         )
 
-    def _batches(self) -> Sequence[Ids]:
+    def _batches(self) -> list[Ids]:
         """All that is left of this rank's epoch. What is drawn for it is drawn here."""
-        order: Order = self._feed.order
-        epoch = self.progress.epoch
+        order, epoch = self._feed.order, self.progress.epoch
         if order.kind == "explicit":
             source = None if order.batch_sampler is None else iter(order.batch_sampler)
             rest, batches = order.sampled(source)
             next(rest, None)
-            return batches[epoch.position :]
-        epoch = self.progress.epoch = order.drawn(epoch)
-        ids = order.expected(epoch)
-        dealing = order.dealing()
-        size = dealing.batch
-        end = size * dealing.batches(epoch.position)
-        return [ids[at : at + size] for at in range(0, end, size)]
+            batches = batches[epoch.position :]
+        else:
+            epoch = self.progress.epoch = order.drawn(epoch)
+            batches = order.left(epoch)
+        self._total = len(batches)
+        if not self._pool.in_order and batches:
+            self._ahead = self._feed.open(epoch, batches if order.kind == "explicit" else None, 0)
+            self._ahead.count_in(Stats())
+        return batches
 
     def __iter__(self) -> WorkerIterator:
         return self
 
     def __next__(self) -> Any:
         if self._results is None:
-            raise LoaderClosed("the loader was closed: make a new one")
+            raise LoaderClosed()
         try:
-            out, stats = next(self._results)
+            outcome = self._results.next()
         except StopIteration:
             self.progress.exhausted = True
             raise
-        self._feed.stats.add(stats)
-        self.progress.given += 1
-        return out
+        self._received += 1
+        self._feed.stats.add(outcome.stats)
+        self._feed.count(outcome.swaps)
+        self._read_ahead()
+        if outcome.error is not None:
+            self.progress.raised(outcome.number)
+            outcome.error.reraise()
+        self.progress.returned(outcome.number)
+        return outcome.value
+
+    def _read_ahead(self) -> None:
+        """Have the daemon read what the workers will ask for and do not know of yet.
+
+        In order, each knows its share of this epoch, so only the next one's beginning is asked for,
+        when this one ends. Out of order they know nothing: a session follows this epoch for them.
+        """
+        if self._ahead is not None:
+            with suppress(BeladyError):  # a worker that reads the same says what is wrong
+                self._ahead.next()
+            if self._received == self._total:
+                self._feed.park(self._ahead)
+                self._ahead = None
+        elif self._pool.in_order:
+            if self._received == 1:
+                self._feed.unpark()
+            if self._total - self._received <= self._pool.in_flight and not self._ends:
+                self._ends = True
+                self._feed.read_ahead(self.progress.epoch.number + 1)
 
     def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         results, self._results = self._results, None
         if results is not None:
-            from belady.torch import workers
+            results.close()
 
-            workers.stop(results)
+    def __del__(self) -> None:
+        results = getattr(self, "_results", None)
+        if results is not None and not sys.is_finalizing():
+            results.leave()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Callable, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Union
 
 from belady.dataset import Dataset
 from belady.decode import Meter
@@ -18,11 +18,19 @@ from belady.epochs import Epoch, Ids, Order, Progress
 from belady.errors import LoaderClosed, StateMismatch
 from belady.feed import Feed
 from belady.iterators import LocalIterator, WorkerIterator
-from belady.options import refuse
+from belady.options import ARENA, PREFETCH_FACTOR, PROCESS, REPLACE, THREAD, refuse
+from belady.replacing import Replacing
 from belady.shape import STACK, Shaper
+from belady.threads import Options as ThreadOptions
+from belady.threads import ThreadIterator, Threads
 from belady.world import here
 
+if TYPE_CHECKING:
+    from belady.torch.pinning import Pinning
+    from belady.torch.workers import Pool
+
 STATE_VERSION = 1
+_AnyIterator = Union[LocalIterator, ThreadIterator, WorkerIterator]
 
 
 class EpochSampler:
@@ -71,7 +79,7 @@ class DataLoader:
         batch_sampler: Optional[Iterable[Ids]] = None,
         num_workers: int = 0,
         collate_fn: Union[Callable[[list[Any]], Any], Literal["stack"], None] = None,
-        pin_memory: bool = False,
+        pin_memory: Union[bool, Literal["arena"]] = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Optional[Callable[[int], None]] = None,
@@ -88,7 +96,9 @@ class DataLoader:
         sampler_drop_last: bool = False,
         copy: bool = False,
         lookahead: int = 4,
-        on_error: str = "raise",
+        on_error: Literal["raise", "replace"] = "raise",
+        worker_type: Literal["process", "thread"] = "process",
+        mesh: Any = None,
     ) -> None:
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         self.batch_size = batch_size
@@ -102,22 +112,34 @@ class DataLoader:
         self.multiprocessing_context = multiprocessing_context
         self.prefetch_factor = prefetch_factor
         self.persistent_workers = persistent_workers
+        self.pin_memory_device = pin_memory_device
+        self.in_order = in_order
+        self.worker_type = worker_type
+        self.on_error = on_error
         self.batch_sampler = batch_sampler
         self.shuffle = bool(shuffle)
         self.seed = seed
         self.lookahead = lookahead
-        self.world = here(rank, world_size)
+        self.world = here(rank, world_size, mesh)
         self.order = Order(
             self.dataset, self.world, batch_size, self.shuffle, seed, drop_last, sampler_drop_last,
             sampler, batch_sampler, generator,
         )
-        refuse(self, shuffle, pin_memory_device, in_order, on_error)
+        refuse(self, shuffle)
         self.sampler: Any = sampler if sampler is not None else EpochSampler(self)
-        self._feed = Feed(self.order, lookahead, float(timeout), copy, collate_fn == STACK)
+        self._replacing = Replacing(self.dataset) if on_error == REPLACE else None
+        # Beside what waits ahead of the loop threads hold what they work on.
+        held = lookahead if worker_type == PROCESS else lookahead + self._in_flight
+        self._feed = Feed(
+            self.order, held, 0.0 if num_workers else float(timeout), copy, collate_fn == STACK,
+            self._replacing,
+        )
+        self._pool: Union[Pool, Threads, None] = None
+        self._pinning: Optional[Pinning] = None
         self._next = Epoch(0, 0, None)
         self._follows = False  # set_epoch was called: epochs no longer advance by themselves
         self._progress: Optional[Progress] = None
-        self._iterators: weakref.WeakSet[Union[LocalIterator, WorkerIterator]] = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[_AnyIterator] = weakref.WeakSet()
         self._decoding = Meter()
         self._closed = False
 
@@ -125,7 +147,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._closed:
-            raise LoaderClosed("the loader was closed: make a new one")
+            raise LoaderClosed()
         epoch = self._next
         if not self._follows:
             self._next = Epoch(epoch.number + 1, 0, None)
@@ -207,6 +229,7 @@ class DataLoader:
             "belady/bytes": s.bytes,
             "belady/reconnects": s.reconnects,
             "belady/private_copies": s.private_copies,
+            "belady/replaced": s.replaced,
             "belady/direct_batches": s.direct_batches,
             "belady/stall_seconds": sum(s.stall_s.values()),
             "belady/decode_seconds": s.decode_s + self._decoding.seconds(self.dataset.content),
@@ -220,6 +243,9 @@ class DataLoader:
         self._closed = True
         for iterator in list(self._iterators):
             iterator.close()
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
         self._feed.close()
 
     def __enter__(self) -> DataLoader:
@@ -228,27 +254,47 @@ class DataLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _iterator(self, epoch: Epoch) -> Union[LocalIterator, WorkerIterator]:
-        batched = self.batch_size is not None or self.batch_sampler is not None
-        shape = Shaper(self.dataset, self.collate_fn, batched)
-        if not self.num_workers:
-            return LocalIterator(self._feed, epoch, shape, self._finished)
-        from belady.torch.workers import Options
+    @property
+    def _in_flight(self) -> int:
+        """Batches that workers may have begun before the loop takes the first of them."""
+        return self.num_workers * (self.prefetch_factor or PREFETCH_FACTOR)
 
-        options = Options(
-            self.num_workers, self.pin_memory, self.timeout, self.worker_init_fn,
-            self.multiprocessing_context, self.generator, self.prefetch_factor,
-        )
-        return WorkerIterator(self._feed, epoch, shape, options)
+    def _iterator(self, epoch: Epoch) -> _AnyIterator:
+        if self.pin_memory and self._pinning is None:
+            from belady.torch.pinning import pinning
 
-    def _finished(self, out: Any) -> Any:
-        """A batch as the user gets it."""
-        if self.pin_memory:
-            from belady.torch import pin
-
-            move = pin()
-            if move is None:
+            self._pinning = pinning(self.pin_memory == ARENA, self.pin_memory_device)
+            if self._pinning is None:
                 self.pin_memory = False
             else:
-                return move(out)
-        return out
+                self._feed.arena = self._pinning.arena
+        finish = _same if self._pinning is None else self._pinning.move
+        batched = self.batch_size is not None or self.batch_sampler is not None
+        shape = Shaper(self.dataset, self.collate_fn, batched, self._replacing)
+        if not self.num_workers:
+            return LocalIterator(self._feed, epoch, shape, finish)
+        persist = self.persistent_workers
+        pool = self._pool or self._workers(shape)
+        self._pool = pool if persist else None
+        if isinstance(pool, Threads):
+            return ThreadIterator(self._feed, epoch, shape, finish, pool, persist)
+        return WorkerIterator(self._feed, epoch, pool)
+
+    def _workers(self, shape: Shaper) -> Union[Pool, Threads]:
+        if self.worker_type == THREAD:
+            return Threads(ThreadOptions(
+                self.num_workers, self._in_flight, self.in_order, float(self.timeout),
+                self.worker_init_fn,
+            ))
+        from belady.torch.workers import Options, Pool
+
+        options = Options(
+            self.num_workers, bool(self.pin_memory), self.pin_memory_device, float(self.timeout),
+            self.worker_init_fn, self.multiprocessing_context, self.generator,
+            self.prefetch_factor, self.persistent_workers, self.in_order,
+        )
+        return Pool(self._feed.reading_of_workers(self.num_workers), shape, options)
+
+
+def _same(out: Any) -> Any:
+    return out

@@ -36,7 +36,7 @@ class OnDemand:
         order = {"kind": "explicit", "samples": reading.order["samples"]}
         self._reading = replace(
             reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False,
-            policy=ONCE_AN_EPOCH,
+            policy=ONCE_AN_EPOCH, arena=None,
         )
         self.direct = reading.place.off
         self._session: Optional[Session] = None

@@ -1,21 +1,55 @@
-"""What a loader cannot be asked for: PyTorch's own refusals, and what is not there yet."""
+"""What a loader cannot be asked for: PyTorch's own refusals, and what Belady adds to them."""
 
 from __future__ import annotations
 
+import multiprocessing
+from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Optional
 
 from belady import wire
-from belady.errors import BadRequest, NotYetSupported
+from belady.errors import BadRequest
 from belady.shape import STACK
 
 if TYPE_CHECKING:
     from belady.loader import DataLoader
 
+PROCESS, THREAD = "process", "thread"
+RAISE, REPLACE = "raise", "replace"
+ARENA = "arena"
+# PyTorch's default where there are workers.
+PREFETCH_FACTOR = 2
 
-def refuse(
-    loader: DataLoader, shuffle: Optional[bool], device: str, in_order: bool, on_error: str
-) -> None:
+
+def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:
     """Raise for the first pair of arguments that exclude each other, or value out of range."""
+    _refuse_order(loader, shuffle)
+    _refuse_workers(loader)
+    if loader.on_error not in (RAISE, REPLACE):
+        raise ValueError(f"on_error is {loader.on_error!r}, but must be 'raise' or 'replace'")
+    if loader.pin_memory not in (True, False, ARENA):
+        raise ValueError(f"pin_memory is {loader.pin_memory!r}, but must be a bool or 'arena'")
+    if not 1 <= loader.lookahead <= wire.CREDIT_MAX:
+        raise ValueError(f"lookahead is {loader.lookahead}, but must be 1 to {wire.CREDIT_MAX}")
+    in_processes = loader.num_workers > 0 and loader.worker_type == PROCESS
+    if loader.pin_memory == ARENA and in_processes:
+        raise ValueError(
+            "pin_memory='arena' excludes worker processes, whose batches do not lie in the arena:"
+            " use worker_type='thread', or pin_memory=True"
+        )
+    if loader.collate_fn == STACK and (
+        not loader.dataset.raw or in_processes or loader.batch_size is None
+    ):
+        raise ValueError(
+            'collate_fn="stack" excludes transform, worker processes and batch_size=None'
+        )
+    if loader.collate_fn is None and loader.dataset.raw:
+        raise BadRequest(
+            "default_collate cannot put undecoded samples together: give the dataset a transform,"
+            " or the loader collate_fn=list"
+        )
+
+
+def _refuse_order(loader: DataLoader, shuffle: Optional[bool]) -> None:
     order = loader.order
     sampled = order.sampler is not None or loader.batch_sampler is not None
     if order.sampler is not None and shuffle:
@@ -28,30 +62,44 @@ def refuse(
         raise ValueError("batch_size=None excludes drop_last")
     if loader.batch_size is not None and loader.batch_size < 1:
         raise ValueError(f"batch_size is {loader.batch_size}, but must be at least 1")
-    if loader.timeout < 0:
-        raise ValueError("timeout must not be negative")
-    if not 1 <= loader.lookahead <= wire.CREDIT_MAX:
-        raise ValueError(f"lookahead is {loader.lookahead}, but must be 1 to {wire.CREDIT_MAX}")
     if loader.seed is not None and (sampled or loader.generator is not None):
         raise ValueError("seed excludes sampler, batch_sampler and generator")
     if loader.generator is not None and loader.world.size > 1 and not sampled:
         raise BadRequest("generator shuffles one rank only: give seed= in a world of several")
-    if loader.num_workers == 0 and (loader.prefetch_factor or loader.persistent_workers):
-        raise ValueError("prefetch_factor and persistent_workers need num_workers > 0")
+
+
+def _refuse_workers(loader: DataLoader) -> None:
     if loader.num_workers < 0:
         raise ValueError("num_workers must not be negative")
-    if loader.persistent_workers:
-        raise NotYetSupported("persistent_workers is not there yet: leave it False")
-    if device or not in_order:
-        raise NotYetSupported("pin_memory_device and in_order=False are not there yet")
-    if on_error != "raise":
-        raise NotYetSupported(f"on_error={on_error!r} is not there yet: only 'raise' is")
-    if loader.collate_fn == STACK and (
-        not loader.dataset.raw or loader.num_workers or loader.batch_size is None
-    ):
-        raise ValueError('collate_fn="stack" excludes transform, num_workers and batch_size=None')
-    if loader.collate_fn is None and loader.dataset.raw:
-        raise BadRequest(
-            "default_collate cannot put undecoded samples together: give the dataset a transform,"
-            " or the loader collate_fn=list"
+    if loader.timeout < 0:
+        raise ValueError("timeout must not be negative")
+    if loader.worker_type not in (PROCESS, THREAD):
+        raise ValueError(
+            f"worker_type is {loader.worker_type!r}, but must be 'process' or 'thread'"
         )
+    context = loader.multiprocessing_context
+    if loader.num_workers == 0:
+        if loader.prefetch_factor is not None or loader.persistent_workers or context is not None:
+            raise ValueError(
+                "prefetch_factor, persistent_workers and multiprocessing_context need"
+                " num_workers > 0"
+            )
+        return
+    if loader.prefetch_factor is not None and loader.prefetch_factor < 1:
+        raise ValueError("prefetch_factor must be at least 1")
+    if loader.worker_type == THREAD:
+        if context is not None:
+            raise ValueError("multiprocessing_context is for worker processes, not for threads")
+        return
+    if isinstance(context, str):
+        if context not in multiprocessing.get_all_start_methods():
+            raise ValueError(
+                f"multiprocessing_context is {context!r}, but must be one of"
+                f" {', '.join(multiprocessing.get_all_start_methods())}"
+            )
+    elif context is not None and not isinstance(context, BaseContext):
+        raise TypeError("multiprocessing_context must be a start method's name or a context")
+    if not loader.in_order:
+        from belady.torch.workers import refuse_order
+
+        refuse_order()

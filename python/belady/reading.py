@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from belady import daemon, wire
 from belady.direct import Files
@@ -18,7 +18,7 @@ from belady.errors import (
     NoDirectRead,
     SocketUnusable,
 )
-from belady.session import Config, Request, Session, Stats
+from belady.session import Arena, Config, Request, Session, Stats
 
 # How long a daemon may stay away before samples are read without it.
 PATIENCE_S = 30.0
@@ -48,6 +48,8 @@ class Reading:
     packed: bool = False
     # Of the kept set, if nobody reads the dataset yet; empty: the daemon's choice for the order.
     policy: str = ""
+    # Who else reads what is leased; not in another process.
+    arena: Optional[Arena] = None
 
     def attach(
         self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = (),
@@ -99,6 +101,7 @@ class Reading:
         config = Config(
             place.socket, reconnect_s=PATIENCE_S, lookahead=self.lookahead,
             timeout_s=self.timeout_s, copy=self.copy, revive=lambda: daemon.restart_ours(place),
+            arena=self.arena,
         )
         request = Request(
             _job(), self.dataset, self.order, self.epochs, self.rank, self.packed,

@@ -7,6 +7,7 @@ once, to the user and to the daemon, and from that batch on the right samples ar
 
 from __future__ import annotations
 
+import array
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,8 +24,10 @@ CHECKED_MAX = 1 << 22
 
 
 def checkable(spec: dict[str, Any]) -> bool:
-    """True if an order can be computed here at little cost."""
+    """True if an order is known here, or can be computed at little cost."""
     kind = spec["kind"]
+    if kind == "explicit":
+        return True
     computed = kind == "sequential" or (
         kind in ("torch-random", "torch-distributed") and "torch" in sys.modules
     )
@@ -44,13 +47,16 @@ class Checked:
     """
 
     def __init__(
-        self, session: Session, reading: Reading, stats: Stats, on_demand: Callable[[], Reader]
+        self, session: Session, reading: Reading, stats: Stats, on_demand: Callable[[], Reader],
+        batches: Sequence[Sequence[int]],
     ) -> None:
+        """`batches` is an explicit order's only epoch."""
         self._source: Source = session
         self._session: Optional[Session] = session
         self._reading = reading
         self._stats = stats
         self._on_demand = on_demand
+        self._batches = batches
         self._of = (-1, 0)
         self._ids = memoryview(b"")
 
@@ -82,6 +88,8 @@ class Checked:
         return self._source.next()
 
     def _expected(self, due: wire.Start) -> memoryview:
+        if self._batches:
+            return memoryview(array.array("I", self._batches[due.batch]))
         spec = self._reading.order
         if self._of != (due.epoch, due.position):
             self._of = (due.epoch, due.position)
@@ -95,7 +103,9 @@ class Checked:
         session.report_drift(due.epoch, due.batch)
         session.close()
         self._session, self._ids = None, memoryview(b"")
-        self._source = Computed(r.order, r.epochs, r.rank, due, self._stats, self._on_demand())
+        self._source = Computed(
+            r.order, r.epochs, r.rank, due, self._stats, self._on_demand(), self._batches
+        )
         warnings.warn(
             f"from batch {due.batch} of epoch {due.epoch} on the daemon's order of {r.dataset} is"
             " not PyTorch's: the right samples are read one batch at a time from here on, which is"
@@ -103,6 +113,9 @@ class Checked:
             OrderDriftWarning,
             stacklevel=4,
         )
+
+    def cancel(self) -> None:
+        self._source.cancel()
 
     def close(self) -> None:
         self._source.close()

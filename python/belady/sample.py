@@ -97,8 +97,13 @@ def samples(batch: Batch, names: Names) -> list[Sample]:
     ]
 
 
-def transformed(items: list[Sample], transform: Optional[Callable[[Sample], Any]]) -> list[Any]:
-    """What a transform makes of samples; its exceptions name the sample."""
+def transformed(
+    items: list[Sample],
+    transform: Optional[Callable[[Sample], Any]],
+    instead: Optional[Callable[[Sample, Exception], Any]] = None,
+) -> list[Any]:
+    """What a transform makes of samples, and `instead` of those that it raises for. Exceptions name
+    the sample."""
     if transform is None:
         return items
     out: list[Any] = []
@@ -107,7 +112,9 @@ def transformed(items: list[Sample], transform: Optional[Callable[[Sample], Any]
             out.append(transform(sample))
         except Exception as e:
             _name_sample(e, sample)
-            raise
+            if instead is None:
+                raise
+            out.append(instead(sample, e))
     return out
 
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from belady import wire
 from belady.connection import Connection, Lost
@@ -34,10 +34,18 @@ from belady.slab import Slab, Token
 
 SOCKET_PATH_MAX = 107
 _SLICE_S = 0.1
-_SAY_AFTER_S = 10.0
+SAY_AFTER_S = 10.0
 _BACKOFF_FIRST_S = 0.005
 _BACKOFF_MAX_S = 0.5
 _DRAIN_S = 0.5
+
+
+class Arena(Protocol):
+    """Who else reads leased memory; `belady.torch.arena` has GPUs do it."""
+
+    def register(self, address: int, size: int, writable: bool) -> Callable[[], None]: ...
+
+    def died(self, finish: Callable[..., Any], *args: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ class Config:
     copy: bool = False
     # Called when nothing listens while reconnecting; it may start a daemon.
     revive: Callable[[], None] = lambda: None
+    # Told of the memory that is mapped, and of leases that nothing refers to any more.
+    arena: Optional[Arena] = None
 
 
 @dataclass
@@ -68,6 +78,7 @@ class Stats:
     bytes: int = 0
     reconnects: int = 0
     private_copies: int = 0
+    replaced: int = 0
     decode_s: float = 0.0
     # Batches that this process read by itself, without a daemon.
     direct_batches: int = 0
@@ -149,6 +160,7 @@ class Session:
         self._ended = False
         self._skipped = False
         self._interrupted = False
+        self._cancelled = False
         self._said_copies = False
         self._hold_bytes = sys.maxsize
         try:
@@ -255,6 +267,7 @@ class Session:
         deadline = time.monotonic() + self._config.reconnect_s
         pause = _BACKOFF_FIRST_S
         while True:
+            self._check_cancelled()
             try:
                 attached = self._attach()
                 self._stats.reconnects += 1
@@ -285,7 +298,7 @@ class Session:
             self._interrupted = False
             self._reconnect(Lost("a signal interrupted it"))
         if self._connection is None:
-            raise LoaderClosed("the loader was closed: make a new one")
+            raise LoaderClosed()
         d = self._due
         waiting = _Waiting(
             f"batch {d.batch} of epoch {d.epoch} of {self._request.dataset}",
@@ -335,7 +348,11 @@ class Session:
             if kind == wire.SLAB:
                 info = wire.decode_slab(payload)
                 fd = connection.descriptor()
-                self._slabs[info.number] = Slab(fd, info.size, info.kind == wire.PACKED_RING)
+                arena = self._config.arena
+                self._slabs[info.number] = Slab(
+                    fd, info.size, info.kind == wire.PACKED_RING,
+                    None if arena is None else arena.register,
+                )
             elif kind == wire.SLAB_GONE:
                 self._slabs.pop(wire.decode_slab_gone(payload), None)
             elif kind == wire.END:
@@ -352,6 +369,7 @@ class Session:
             frame = connection.frame()
             if frame is not None:
                 return frame
+            self._check_cancelled()
             waiting.check()
             connection.wait(_SLICE_S)
 
@@ -386,7 +404,11 @@ class Session:
         )
         held = connection.lent
         connection.lend(lease.seq)
-        token = Token(connection.release, lease.seq)
+        arena = self._config.arena
+        if arena is None:
+            token = Token(connection.release, lease.seq)
+        else:
+            token = Token(arena.died, _release, connection, lease.seq, [*self._slabs.values()])
         block = _block(self._slabs, lease, token) if lease.packed else None
         views = _views(self._slabs, lease, token) if block is None else []
         del token
@@ -443,6 +465,14 @@ class Session:
             self._connection = None
         self._slabs = {}
 
+    def cancel(self) -> None:
+        """End a wait in `next`, and any later one, with LoaderClosed; from any thread."""
+        self._cancelled = True
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled:
+            raise LoaderClosed()
+
     def close(self) -> None:
         """Want no more. Views in hand stay valid; what was sent ahead is given back at once."""
         self._interrupted = False
@@ -476,13 +506,19 @@ class _Waiting:
         waited = self.seconds()
         if self._timeout_s and waited > self._timeout_s:
             raise WaitTimeout(f"{self._what} did not come within {self._timeout_s:g} s")
-        if waited > _SAY_AFTER_S and not self._said:
+        if waited > SAY_AFTER_S and not self._said:
             self._said = True
             warnings.warn(
                 f"waiting for {self._what} for {waited:.0f} s; `belady status` shows what the"
                 " daemon does",
                 stacklevel=6,
             )
+
+
+def _release(connection: Connection, seq: int, slabs: list[Slab]) -> None:
+    """Give a lease back. Until then its slabs stay mapped."""
+    connection.release(seq)
+    slabs.clear()
 
 
 def _views(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> list[memoryview]:

@@ -5,9 +5,10 @@ The same in the loader's process and in its workers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from belady.dataset import Dataset
+from belady.replacing import Replacing
 from belady.sample import Sample, samples, transformed
 from belady.session import Batch
 
@@ -19,8 +20,11 @@ STACK = "stack"
 class Shaper:
     """What a loader does with each batch. Picklable if the user's functions are."""
 
-    def __init__(self, dataset: Dataset, collate_fn: Any, batched: bool) -> None:
+    def __init__(
+        self, dataset: Dataset, collate_fn: Any, batched: bool, replacing: Optional[Replacing]
+    ) -> None:
         self.dataset = dataset
+        self.replacing = replacing
         self._collate_fn = collate_fn
         self._batched = batched
         self._labels: Any = None  # all of them as a tensor, once they are stacked
@@ -34,7 +38,10 @@ class Shaper:
                 self._labels = numbers(names.labels)
             return stacked(batch, self._labels)
         dataset = self.dataset
-        items = transformed(samples(batch, names), None if dataset.raw else dataset.item)
+        items = transformed(
+            samples(batch, names), None if dataset.raw else dataset.item,
+            None if self.replacing is None else self.replacing.item,
+        )
         if not self._batched:
             return (self._collate_fn or _convert)(items[0])
         if self._collate_fn is list:

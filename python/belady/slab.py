@@ -14,7 +14,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from belady.errors import ProtocolError
 
@@ -42,7 +42,11 @@ class Slab:
 
     __slots__ = ("size", "writable", "_address", "_type", "__weakref__")
 
-    def __init__(self, fd: int, size: int, writable: bool) -> None:
+    def __init__(
+        self, fd: int, size: int, writable: bool,
+        register: Optional[Callable[[int, int, bool], Callable[[], None]]] = None,
+    ) -> None:
+        """`register` is told of the map; what it returns is called before the map goes."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
             if os.fstat(fd).st_size < size:
@@ -57,7 +61,8 @@ class Slab:
         self.writable = writable
         self._address: int = address
         self._type = ctypes.c_ubyte * size
-        weakref.finalize(self, _libc.munmap, address, size).atexit = False
+        undo = None if register is None else register(address, size, writable)
+        weakref.finalize(self, _unmap, address, size, undo).atexit = False
 
     def lend(self, token: Token) -> memoryview:
         """A view of all of it, whose slices keep the token and the map alive."""
@@ -65,3 +70,9 @@ class Slab:
         exporter.owner = (token, self)
         view = memoryview(exporter).cast("B")
         return view if self.writable else view.toreadonly()
+
+
+def _unmap(address: int, size: int, undo: Optional[Callable[[], None]]) -> None:
+    if undo is not None:
+        undo()
+    _libc.munmap(address, size)

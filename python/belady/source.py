@@ -31,7 +31,7 @@ def begin(
         return _directly(reading, start, stats, explicit)
     if not checkable(reading.order):
         return _Lasting(reading, session, stats, explicit)
-    checked = Checked(session, reading, stats, lambda: OnDemand(reading))
+    checked = Checked(session, reading, stats, lambda: OnDemand(reading), explicit)
     return _Lasting(reading, checked, stats, explicit)
 
 
@@ -70,6 +70,9 @@ class _Lasting:
         self._source.close()
         self._source = _directly(self._reading, due, self._stats, self._batches)
         return self._source.next()
+
+    def cancel(self) -> None:
+        self._source.cancel()
 
     def close(self) -> None:
         self._source.close()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
 from belady.errors import BadRequest
 
@@ -49,8 +49,39 @@ def checked(rank: int, size: int) -> World:
     return World(rank, size)
 
 
-def here(rank: Optional[int], size: Optional[int]) -> World:
+# Dimensions of a mesh along which ranks read different samples, as PyTorch's recipes name them.
+_DATA_PARALLEL = ("dp", "ddp", "fsdp", "data", "data_parallel", "dp_replicate", "dp_shard",
+                  "replicate", "shard")
+
+
+def of_mesh(mesh: Any) -> World:
+    """This rank's place along a mesh's data-parallel dimensions, the first of them outermost.
+
+    A mesh of one dimension is data-parallel whatever its name. Ranks that differ in another
+    dimension only (tensor, pipeline or context parallel) read the same samples.
+    """
+    names: Sequence[str] = tuple(mesh.mesh_dim_names or ())
+    dimensions = range(len(names)) if names else range(mesh.ndim)
+    if len(dimensions) > 1:
+        dimensions = [i for i in dimensions if names and names[i] in _DATA_PARALLEL]
+    if not len(dimensions):
+        raise BadRequest(
+            f"none of the mesh's dimensions {', '.join(names) or '(they have no names)'} is known"
+            ' to be data-parallel: give that part of it, as in mesh=mesh["dp"]'
+        )
+    rank, size = 0, 1
+    for i in dimensions:
+        rank = rank * mesh.size(i) + mesh.get_local_rank(i)
+        size *= mesh.size(i)
+    return checked(rank, size)
+
+
+def here(rank: Optional[int], size: Optional[int], mesh: Any = None) -> World:
     """Arguments, then torch.distributed, then the launcher's environment."""
+    if mesh is not None:
+        if rank is not None or size is not None:
+            raise BadRequest("mesh= says which rank this is: leave rank= and world_size= away")
+        return of_mesh(mesh)
     if rank is not None or size is not None:
         if size is None:
             raise BadRequest("rank= was given without world_size=")

@@ -179,7 +179,7 @@ def test_timeout(node: Node) -> None:
 
 
 def test_a_long_wait_is_said_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(belady.session, "_SAY_AFTER_S", 0.01)
+    monkeypatch.setattr(belady.session, "SAY_AFTER_S", 0.01)
     with belady.DataLoader(SLOW, 10, timeout=0.5, collate_fn=list) as loader:
         with pytest.warns(UserWarning, match="waiting for batch 0") as said:
             with pytest.raises(belady.WaitTimeout):

@@ -215,13 +215,15 @@ def test_refusals(node: Node, files: Path, dataset: belady.Dataset) -> None:
         belady.DataLoader(dataset, rank=2, world_size=2)
     with pytest.raises(belady.BadRequest, match="without rank"):
         belady.DataLoader(dataset, world_size=2)
-    with pytest.raises(belady.NotYetSupported):
-        belady.DataLoader(dataset, on_error="replace")
     for options in (
         {"batch_size": 0}, {"sampler": [1], "shuffle": True}, {"num_workers": -1},
         {"batch_size": None, "drop_last": True}, {"seed": 1, "sampler": [1]}, {"timeout": -1},
         {"batch_sampler": [[1]], "batch_size": 2},
-        {"lookahead": 0}, {"prefetch_factor": 2},
+        {"lookahead": 0}, {"prefetch_factor": 2}, {"multiprocessing_context": "spawn"},
+        {"num_workers": 1, "multiprocessing_context": "teleport"}, {"on_error": "ignore"},
+        {"num_workers": 1, "worker_type": "fibre"}, {"num_workers": 1, "prefetch_factor": 0},
+        {"num_workers": 1, "worker_type": "thread", "multiprocessing_context": "fork"},
+        {"num_workers": 1, "pin_memory": "arena"}, {"pin_memory": "all"},
     ):
         with pytest.raises(ValueError):
             belady.DataLoader(dataset, **options)  # type: ignore[arg-type]

@@ -118,5 +118,3 @@ def test_exceptions_and_the_end(node: Node, files: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="no colours"):
             next(iter(loader))
     eventually(lambda: node.ranks() == 0, "workers leave no session")
-    with pytest.raises(belady.NotYetSupported):
-        belady.DataLoader(belady.Dataset(files, fail), 4, num_workers=2, persistent_workers=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import torch
 import torch.distributed
@@ -29,7 +29,6 @@ __all__ = [
     "entries",
     "numbers",
     "permutation",
-    "pin",
     "stacked",
     "version",
 ]
@@ -110,14 +109,3 @@ def stacked(batch: Batch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     if len(labels) > 1 << 31:
         ids = ids.long() & 0xFFFFFFFF
     return rows, labels.index_select(0, ids).long()
-
-
-def pin() -> Optional[Callable[[Any], Any]]:
-    """What moves a batch to pinned memory; as in PyTorch a warning and nothing without CUDA."""
-    if not torch.cuda.is_available():
-        warnings.warn("pin_memory=True has no effect: no accelerator is found", stacklevel=3)
-        return None
-    from torch.utils.data._utils import pin_memory
-
-    move: Callable[[Any], Any] = pin_memory.pin_memory
-    return move

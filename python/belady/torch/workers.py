@@ -1,26 +1,37 @@
 """Worker processes: PyTorch's own, each reading its share of a rank's batches from the daemon.
 
 PyTorch deals batch i to worker i mod k, seeds worker w with base_seed + w, and carries results over
-in order. All of that stays PyTorch's: the stock loader runs over a dataset whose item i is the
-whole i-th batch, transformed and collated. Each worker opens a session of its own for the batches
-it will be asked for, so the daemon knows them ahead.
+in order. All of that stays PyTorch's: the stock loader runs over a dataset whose items are whole
+batches, transformed and collated. With its first task of an epoch a worker is told its share of it
+and opens a session for that, so the daemon knows it ahead.
+
+With in_order=False PyTorch gives a task to whichever worker is free, so there are no shares:
+workers read each batch when asked, and a session of the loop's process has the daemon read ahead.
 """
 
 from __future__ import annotations
 
+import inspect
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.utils.data
+from torch._utils import ExceptionWrapper
 
 from belady import wire
 from belady.computed import Source
 from belady.decode import Meter
-from belady.errors import BeladyError
+from belady.epochs import Ids
+from belady.errors import BadRequest, BeladyError, LoaderClosed, OrderDrift, WaitTimeout
+from belady.ondemand import OnDemand
+from belady.options import PREFETCH_FACTOR
 from belady.reading import Reading
-from belady.session import Stats
+from belady.replacing import LASTING, Swap
+from belady.session import SAY_AFTER_S, Batch, Stats
 from belady.shape import Shaper
 from belady.source import begin
 
@@ -30,86 +41,258 @@ class Options(NamedTuple):
 
     num_workers: int
     pin_memory: bool
+    pin_memory_device: str
     timeout: float
     worker_init_fn: Optional[Callable[[int], None]]
     multiprocessing_context: Any
     generator: Any
     prefetch_factor: Optional[int]
+    persistent_workers: bool
+    in_order: bool
+
+
+class Task(NamedTuple):
+    """One batch for a worker; with its first of an epoch all those that it will be asked for."""
+
+    epoch: int
+    number: int
+    ids: Ids
+    share: Optional[Sequence[Ids]]
+
+
+class Outcome(NamedTuple):
+    """What came of a task."""
+
+    number: int
+    value: Any
+    error: Optional[ExceptionWrapper]
+    stats: dict[str, Any]
+    swaps: list[Swap]
 
 
 class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
-    """Item i is batch i. In a worker only: it reads i, i + k, i + 2k and so on."""
+    """The worker's side. A task's item is its outcome; None in place of a task ends the session."""
 
-    def __init__(self, reading: Reading, shape: Shaper, batches: Sequence[Sequence[int]]) -> None:
+    def __init__(self, reading: Reading, shape: Shaper, in_order: bool) -> None:
         self._reading = reading
         self._shape = shape
-        self._batches = batches
+        self._in_order = in_order
         self._session: Optional[Source] = None
-        self._due = 0
-        self._step = 1
+        self._reader: Optional[OnDemand] = None
 
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, i: int) -> tuple[Any, dict[str, Any]]:
+    def __getitem__(self, task: Optional[Task]) -> Optional[Outcome]:
+        if task is None:
+            self._end()
+            return None
         stats = Stats()
-        if self._session is None:
+        value, error = None, None
+        decoding = Meter()
+        try:
+            value = self._shape(self._read(task, stats))
+        except Exception:
             info: Any = torch.utils.data.get_worker_info()
-            self._due, self._step = i, info.num_workers if info else 1
-            mine = self._batches[i :: self._step]
-            self._session = begin(self._reading, wire.Start(0, 0, 0), stats, mine)
-        if i != self._due:
-            raise BeladyError(f"a worker was asked for batch {i} and {self._due} is due")
-        self._due += self._step
+            error = ExceptionWrapper(where=f"in worker process {info.id}")
+        stats.decode_s = decoding.seconds(self._shape.dataset.content)
+        replacing = self._shape.replacing
+        swaps = [] if replacing is None else replacing.told()
+        return Outcome(task.number, value, error, asdict(stats), swaps)
+
+    def _read(self, task: Task, stats: Stats) -> Batch:
+        try:
+            return self._read_in_turn(task, stats) if self._in_order else self._ask(task, stats)
+        except LASTING:
+            if self._shape.replacing is None:
+                raise
+            empty = Batch(task.epoch, task.number, False, (), (), [], None)
+            return self._shape.replacing.batch(list(task.ids), empty)
+
+    def _read_in_turn(self, task: Task, stats: Stats) -> Batch:
+        if task.share is not None:
+            self._end()
+            self._session = begin(self._reading, wire.Start(0, 0, 0), stats, task.share)
+        if self._session is None:
+            raise BeladyError(f"batch {task.number} was asked for before its epoch was begun")
         self._session.count_in(stats)
         batch = self._session.next()
         if batch is None:
-            raise BeladyError(f"the daemon ended before batch {i}")
-        decoding = Meter()
-        item = self._shape(batch)
-        stats.decode_s = decoding.seconds(self._shape.dataset.content)
-        return item, asdict(stats)
+            raise BeladyError(f"the daemon ended before batch {task.number}")
+        if batch.last:
+            self._end()
+        return batch
+
+    def _ask(self, task: Task, stats: Stats) -> Batch:
+        if self._reader is None:
+            self._reader = OnDemand(self._reading)
+        batch = self._reader.read(task.ids)
+        if list(batch.ids) != list(task.ids):
+            raise OrderDrift(
+                f"batch {task.number} of epoch {task.epoch} was asked for by its ids and others"
+                " came: report it, with `belady version`"
+            )
+        stats.batches, stats.samples, stats.bytes = 1, len(batch.ids), sum(batch.lengths)
+        stats.direct_batches = int(self._reader.direct)
+        return batch
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        if self._reader is not None:
+            self._reader.close()
+
+
+class _Tasks:
+    """The stock loader's sampler: the tasks of the epoch that is being begun."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self.epoch = 0
+        self.batches: Sequence[Ids] = ()
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Task]:
+        k = self._workers
+        for i, ids in enumerate(self.batches):
+            yield Task(self.epoch, i, ids, self.batches[i::k] if i < k else None)
 
 
 def _same(item: Any) -> Any:
     return item
 
 
-def start(
-    batches: Callable[[], Sequence[Sequence[int]]],
-    dataset: Callable[[Sequence[Sequence[int]]], Batches],
-    options: Options,
-    resumed: bool,
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Begin an epoch with all draws as the stock loader makes them: base_seed, then the sampler's.
+class Pool:
+    """The processes of one loader, for one epoch or, if they persist, for all."""
 
-    The workers must know the order when they start, before the stock loader has drawn it. So both
-    are drawn, the generator is set back for the stock loader to draw base_seed again, and then left
-    where it would be. A resumed epoch drew before its checkpoint and leaves the generator alone.
-    """
-    generator = options.generator or torch.default_generator
-    before = generator.get_state()
-    if not resumed:
-        torch.empty((), dtype=torch.int64).random_(generator=generator)
-    todo = batches()
-    after = before if resumed else generator.get_state()
-    generator.set_state(before)
-    extra: dict[str, Any] = {}
-    if options.prefetch_factor is not None:
-        extra["prefetch_factor"] = options.prefetch_factor
-    stock: Any = torch.utils.data.DataLoader(
-        dataset(todo), batch_size=None, sampler=range(len(todo)), collate_fn=_same,
-        num_workers=options.num_workers, pin_memory=options.pin_memory, timeout=options.timeout,
-        worker_init_fn=options.worker_init_fn, generator=options.generator,
-        multiprocessing_context=options.multiprocessing_context, **extra,
-    )
-    iterator: Iterator[tuple[Any, dict[str, Any]]] = iter(stock)
-    generator.set_state(after)
-    return iterator
+    def __init__(self, reading: Reading, shape: Shaper, options: Options) -> None:
+        k = options.num_workers
+        self.in_order = options.in_order
+        # Batches that are asked for before the first of them is taken.
+        self.in_flight = k * (options.prefetch_factor or PREFETCH_FACTOR)
+        self._options = options
+        self._tasks = _Tasks(k)
+        self._latest: Optional[Results] = None
+        extra: dict[str, Any] = {}
+        if options.prefetch_factor is not None:
+            extra["prefetch_factor"] = options.prefetch_factor
+        if options.pin_memory_device:
+            extra["pin_memory_device"] = options.pin_memory_device
+        if not options.in_order:
+            extra["in_order"] = False
+        self._stock: Any = torch.utils.data.DataLoader(
+            Batches(reading, shape, options.in_order), batch_size=None, sampler=self._tasks,
+            collate_fn=_same, num_workers=k, pin_memory=options.pin_memory,
+            worker_init_fn=options.worker_init_fn, generator=options.generator,
+            multiprocessing_context=options.multiprocessing_context,
+            persistent_workers=options.persistent_workers, **extra,
+        )
+
+    def begin(self, epoch: int, batches: Callable[[], Sequence[Ids]], resumed: bool) -> Results:
+        """Begin an epoch with all draws as the stock loader makes them: base_seed, then the
+        sampler's. Persistent workers were seeded when they began, so base_seed is drawn once.
+
+        The order must be known when the stock loader begins, before it has drawn it. So both are
+        drawn, the generator is set back for the stock loader to draw base_seed again, and then left
+        where it would be. A resumed epoch drew before its checkpoint and leaves the generator
+        alone.
+        """
+        seeds = self._latest is None
+        if self._latest is not None:
+            self._latest.superseded = True
+        generator = self._options.generator or torch.default_generator
+        before = generator.get_state()
+        if not resumed and seeds:
+            torch.empty((), dtype=torch.int64).random_(generator=generator)
+        self._tasks.epoch, self._tasks.batches = epoch, batches()
+        after = before if resumed else generator.get_state()
+        generator.set_state(before)
+        stock = iter(self._stock)
+        generator.set_state(after)
+        self._latest = Results(stock, self._options)
+        return self._latest
+
+    def close(self) -> None:
+        if self._latest is not None:
+            self._latest.close()
 
 
-def stop(results: Iterator[Any]) -> None:
-    """End the workers now, even where an exception's frames still hold their iterator."""
-    shut_down = getattr(results, "_shutdown_workers", None)
-    if shut_down is not None:
-        shut_down()
+class Results:
+    """What the workers made of one epoch's tasks."""
+
+    def __init__(self, stock: Any, options: Options) -> None:
+        self._stock = stock
+        self._workers = options.num_workers
+        self._persist = options.persistent_workers
+        self._timeout_s = options.timeout
+        self._exhausted = False
+        self._received = 0
+        # Another epoch was begun with the same processes.
+        self.superseded = False
+
+    def next(self) -> Outcome:
+        if self.superseded:
+            raise LoaderClosed(
+                "persistent workers serve one iterator at a time, and a newer one has them: go on"
+                " with that one, or leave persistent_workers False"
+            )
+        began = time.monotonic()
+        said = False
+        what = f"batch {self._received} of this epoch from {self._workers} workers"
+        while True:
+            waited = time.monotonic() - began
+            if self._timeout_s and waited >= self._timeout_s:
+                raise WaitTimeout(f"{what} did not come within {self._timeout_s:g} s")
+            if waited >= SAY_AFTER_S and not said:
+                said = True
+                warnings.warn(
+                    f"waiting for {what} for {waited:.0f} s: they still read it, which `belady"
+                    " status` shows, or transform it",
+                    stacklevel=4,
+                )
+            left = self._timeout_s - waited if self._timeout_s else SAY_AFTER_S
+            outcome = self._wait(min(left, SAY_AFTER_S))
+            if outcome is not None:
+                self._received += 1
+                return outcome
+
+    def _wait(self, seconds: float) -> Optional[Outcome]:
+        """The next outcome, if it comes within some seconds."""
+        stock = self._stock
+        stock._timeout = seconds
+        try:
+            outcome: Outcome = next(stock)
+            return outcome
+        except StopIteration:
+            self._exhausted = True
+            raise
+        except RuntimeError as e:
+            pinning = getattr(stock, "_pin_memory_thread", None)
+            if not str(e).startswith("DataLoader timed out") or (
+                pinning is not None and not pinning.is_alive()
+            ):
+                raise
+            return None
+        finally:
+            stock._timeout = 0  # beginning another epoch waits for what is under way
+
+    def leave(self) -> None:
+        """The loop was left. Persistent workers stay, but give back what was sent ahead to them."""
+        if not self._persist:
+            self.close()
+        elif not self._exhausted and not self.superseded:
+            for queue in self._stock._index_queues:
+                queue.put((-1, None))  # the next epoch's beginning drops the answer
+
+    def close(self) -> None:
+        """End the workers now, even where an exception's frames still hold their iterator."""
+        self._stock._shutdown_workers()
+
+
+def refuse_order() -> None:
+    """Processes that yield whatever is done first are PyTorch's, where it has them."""
+    if "in_order" not in inspect.signature(torch.utils.data.DataLoader).parameters:
+        raise BadRequest(
+            "in_order=False with worker processes needs PyTorch 2.6 or newer, and this is"
+            f" {torch.__version__}: leave it True, or use worker_type='thread'"
+        )
