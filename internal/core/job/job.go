@@ -83,9 +83,11 @@ type Feed struct {
 	reading Reading
 	ahead   bool
 	order   order.Order
-	// The epoch computed last, kept because it is the next one's predecessor's future.
+	// The epoch computed last: Begin's is the first window's, and the next one's is its
+	// predecessor's future.
 	held      order.Epoch
 	heldEpoch int
+	heldFrom  int64
 	hasHeld   bool
 }
 
@@ -108,17 +110,12 @@ func Begin(r Reading, ahead bool) (*Feed, Start, int, error) {
 	if err != nil {
 		return nil, Start{}, 0, err
 	}
-	whole, err := f.epoch(r.Start.Epoch, 0)
+	left, err := f.epoch(r.Start.Epoch, r.Start.Position)
 	if err != nil {
 		return nil, Start{}, 0, err
 	}
-	left := whole
-	if r.Start.Position > 0 {
-		if left, err = f.epoch(r.Start.Epoch, r.Start.Position); err != nil {
-			return nil, Start{}, 0, err
-		}
-	}
-	if whole.Batches() == 0 {
+	whole := f.order.Batches(r.Rank, 0)
+	if whole == 0 {
 		return nil, Start{}, 0, fmt.Errorf("epoch %d has no batch for rank %d: %d samples in "+
 			"batches of %d over %d ranks, drop_last %t", r.Start.Epoch, r.Rank, r.Order.Samples,
 			r.Order.Batch, r.Order.Ranks(), r.Order.DropLast)
@@ -134,7 +131,7 @@ func Begin(r Reading, ahead bool) (*Feed, Start, int, error) {
 		return nil, Start{}, 0, fmt.Errorf("epoch %d has %d batches from there: it cannot start "+
 			"at batch %d", r.Start.Epoch, left.Batches(), r.Start.Batch)
 	}
-	return f, r.Start, whole.Batches(), nil
+	return f, r.Start, whole, nil
 }
 
 // Window computes the k-th window: epoch Start.Epoch + k, from the start position on if k is 0.
@@ -221,12 +218,12 @@ func (w *Window) from(batch int) (*Window, error) {
 }
 
 func (f *Feed) epoch(number int, from int64) (order.Epoch, error) {
-	if f.hasHeld && f.heldEpoch == number && from == 0 {
+	if f.hasHeld && f.heldEpoch == number && f.heldFrom == from {
 		return f.held, nil
 	}
 	e, err := f.order.Epoch(number, f.reading.Rank, from, nil)
-	if err == nil && from == 0 {
-		f.held, f.heldEpoch, f.hasHeld = e, number, true
+	if err == nil {
+		f.held, f.heldEpoch, f.heldFrom, f.hasHeld = e, number, from, true
 	}
 	return e, err
 }

@@ -41,12 +41,18 @@ func (p *permuted) rest(epoch, c, batch int, dst []sample.ID) Epoch {
 	n := p.spec.Length()
 	dst = resize(dst, n)
 	p.fill(epoch, dst)
-	take := n - c
-	if p.spec.DropLast {
-		take -= take % batch
-	}
+	take := p.left(c)
 	copy(dst, dst[c:c+take])
 	return Epoch{IDs: dst[:take], Batch: batch}
+}
+
+// left counts what rest gives.
+func (p *permuted) left(c int) int {
+	take := p.spec.Length() - c
+	if p.spec.DropLast {
+		take -= take % p.spec.Batch
+	}
+	return take
 }
 
 // strided deals P as DistributedSampler does: entry i to rank i mod W.
@@ -69,15 +75,8 @@ func (o *strided) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, er
 	if world == 1 {
 		return o.rest(epoch, c, s.Batch, dst), nil
 	}
-	take := (n - c) / world
-	if !s.SamplerDropLast && (n-c)%world != 0 {
-		take++
-	}
-	if s.DropLast {
-		take -= take % s.Batch
-	}
 	perm := o.permutation(epoch)
-	dst = resize(dst, take)
+	dst = resize(dst, o.take(c))
 	at := c + rank
 	for i := range dst {
 		if at < n {
@@ -88,6 +87,28 @@ func (o *strided) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, er
 		at += world
 	}
 	return Epoch{IDs: dst, Batch: s.Batch}, nil
+}
+
+// take counts a rank's entries from c on.
+func (o *strided) take(c int) int {
+	s := &o.spec
+	n, world := s.Length(), s.Ranks()
+	if world == 1 {
+		return o.left(c)
+	}
+	take := (n - c) / world
+	if !s.SamplerDropLast && (n-c)%world != 0 {
+		take++
+	}
+	if s.DropLast {
+		take -= take % s.Batch
+	}
+	return take
+}
+
+// Batches implements Order.
+func (o *strided) Batches(_ int, from int64) int {
+	return batchesOf(o.take(int(from)), o.spec.Batch)
 }
 
 // dealt deals P as Accelerate's BatchSamplerShard does: b entries to each rank in turn, where b
@@ -113,19 +134,7 @@ func (o *dealt) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, erro
 		// Accelerate leaves the loader of a single process alone: nothing is padded.
 		return o.rest(epoch, c, s.Batch, dst), nil
 	}
-	b := s.Batch
-	if s.SplitBatches {
-		b /= world
-	}
-	round := b * world
-	take, left := (n-c)/round*b, (n-c)%round
-	switch {
-	case s.DropLast || left == 0:
-	case s.UnevenBatches:
-		take += min(max(left-rank*b, 0), b)
-	default:
-		take += b
-	}
+	take, b := o.take(rank, c)
 	perm := o.permutation(epoch)
 	dst = resize(dst, take)
 	for lo := 0; lo < take; lo += b {
@@ -138,3 +147,29 @@ func (o *dealt) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, erro
 	}
 	return Epoch{IDs: dst, Batch: b}, nil
 }
+
+// take counts a rank's entries from c on, and those of one of its batches.
+func (o *dealt) take(rank, c int) (take, b int) {
+	s := &o.spec
+	n, world := s.Length(), s.Ranks()
+	if world == 1 {
+		return o.left(c), s.Batch
+	}
+	b = s.Batch
+	if s.SplitBatches {
+		b /= world
+	}
+	round := b * world
+	take, left := (n-c)/round*b, (n-c)%round
+	switch {
+	case s.DropLast || left == 0:
+	case s.UnevenBatches:
+		take += min(max(left-rank*b, 0), b)
+	default:
+		take += b
+	}
+	return take, b
+}
+
+// Batches implements Order.
+func (o *dealt) Batches(rank int, from int64) int { return batchesOf(o.take(rank, int(from))) }

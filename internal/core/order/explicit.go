@@ -133,3 +133,6 @@ func (o *Windows) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, er
 	}
 	return Epoch{}, fmt.Errorf("order explicit: epoch %d of rank %d: %w", epoch, rank, ErrUnknown)
 }
+
+// Batches is not known ahead.
+func (o *Windows) Batches(int, int64) int { return 0 }

@@ -27,6 +27,9 @@ type Order interface {
 	// returned to the user's loop; 0 is the whole epoch. dst's storage is reused if it is large
 	// enough, and the result may alias it. The result is the caller's.
 	Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, error)
+	// Batches counts those of one rank in any epoch, from a position in it on, computing nothing; 0
+	// for an explicit order, whose epochs are as long as what arrives.
+	Batches(rank int, from int64) int
 }
 
 // An Epoch is what one rank reads in one epoch, or in the rest of one.
@@ -46,8 +49,10 @@ func (e Epoch) Batches() int {
 	if e.BatchEnds != nil || len(e.IDs) == 0 {
 		return len(e.BatchEnds)
 	}
-	return (len(e.IDs) + e.Batch - 1) / e.Batch
+	return batchesOf(len(e.IDs), e.Batch)
 }
+
+func batchesOf(entries, batch int) int { return (entries + batch - 1) / batch }
 
 // Bounds says where a batch lies: IDs[lo:hi]. It panics if there is no such batch.
 func (e Epoch) Bounds(batch int) (lo, hi int) {

@@ -29,6 +29,10 @@ func mustEpoch(t rapid.TB, o order.Order, epoch, rank int, from int64) order.Epo
 	if err != nil {
 		t.Fatalf("epoch %d rank %d from %d: %v", epoch, rank, from, err)
 	}
+	if _, explicit := o.(*order.Windows); !explicit && o.Batches(rank, from) != e.Batches() {
+		t.Fatalf("epoch %d rank %d from %d has %d batches, counted as %d", epoch, rank, from,
+			e.Batches(), o.Batches(rank, from))
+	}
 	return e
 }
 

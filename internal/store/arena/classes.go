@@ -2,7 +2,7 @@ package arena
 
 import (
 	"math/bits"
-	"sort"
+	"slices"
 )
 
 // SpanBytes is the piece a slab is carved into: one huge page.
@@ -30,24 +30,19 @@ type Histogram []Bin
 // Measure makes the histogram of n sizes. Bins are Align wide for small samples and 0.4 % of the
 // size for others; each remembers its true largest size, so equal sizes stay exact.
 func Measure(n int, size func(i int) uint32) Histogram {
-	bins := map[uint32]*Bin{}
+	var bins []Bin
 	for i := range n {
 		s := size(i)
-		b := bins[binOf(s)]
-		if b == nil {
-			b = &Bin{}
-			bins[binOf(s)] = b
+		at := int(binOf(s))
+		if at >= len(bins) {
+			bins = append(bins, make([]Bin, at+1-len(bins))...)
 		}
+		b := &bins[at]
 		b.Max = max(b.Max, s)
 		b.Count++
 		b.Bytes += uint64(s)
 	}
-	h := make(Histogram, 0, len(bins))
-	for _, b := range bins {
-		h = append(h, *b)
-	}
-	sort.Slice(h, func(i, j int) bool { return h[i].Max < h[j].Max })
-	return h
+	return slices.DeleteFunc(bins, func(b Bin) bool { return b.Count == 0 })
 }
 
 // binOf numbers a size's bin: rising with size, equal for sizes that share a bin.
