@@ -7,12 +7,13 @@
 set -euo pipefail
 python=${PYTHON:-/usr/bin/python3}
 modules=("$@")
-[ $# -gt 0 ] || modules=(torch torchvision PIL pytest)
+[ $# -gt 0 ] || modules=(torch torchvision PIL pytest ensurepip)
 
 packages=()
 for module in "${modules[@]}"; do
 	case $module in
 	PIL) packages+=(python3-pil) ;;
+	ensurepip) packages+=(python3-venv) ;;
 	*) packages+=("python3-$module") ;;
 	esac
 done

@@ -1,8 +1,10 @@
-"""The README's examples run, and its three lines mean what the stock loader's did."""
+"""The READMEs' examples run, and their three lines mean what the stock loader's did."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 import belady
-from conftest import Node, image_folder
+from conftest import Node, image_folder, temporary
+from three_lines import scripts
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -63,3 +66,21 @@ def test_three_lines(node: Node, files: Path) -> None:
     scope: dict[str, Any] = {"transform": lambda s: (len(s.data), s.label)}
     assert run(after, scope) == theirs
     scope["loader"].close()
+
+
+def test_three_lines_of_the_project(node: Node) -> None:
+    """With real torchvision: its ImageFolder, its augmentation, PyTorch's workers."""
+    sides = scripts(temporary())
+    assert len(sides.added) == 3
+
+    def run(script: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True,
+            timeout=120, check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    theirs = run(sides.stock)
+    assert theirs.startswith("60 ")
+    assert run(sides.belady) == theirs

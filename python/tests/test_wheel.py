@@ -13,7 +13,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from conftest import BELADY, temporary
+from three_lines import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,8 +31,43 @@ print(daemon.status(daemon.find().socket)["pid"])
 """
 
 
-def install(wheel: str, packages: Path) -> None:
-    """What pip does with a wheel of this kind, for machines without pip: check, unpack, chmod."""
+def environment(folder: Path, wheel: str, *options: str) -> str:
+    """A new virtual environment with the wheel, installed by pip; its Python."""
+    subprocess.run([sys.executable, "-m", "venv", *options, str(folder)], check=True)
+    python = str(folder / "bin" / "python3")
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check",
+         wheel],
+        check=True,
+    )
+    return python
+
+
+def run(python: str, folder: Path, script: str, *arguments: str) -> str:
+    """What a script prints that knows nothing of this source tree."""
+    clean = {
+        "HOME": str(folder), "PATH": "/usr/bin:/bin", "BELADY_RAM": "64MiB",
+        "BELADY_SOCKET": str(folder / "s"),
+    }
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", script, *arguments], env=clean, cwd=folder,
+        capture_output=True, text=True, timeout=120, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel() -> str:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "wheel.py"), BELADY, str(temporary())],
+        capture_output=True, text=True, check=True,
+    )
+    return made.stdout.strip()
+
+
+def test_what_a_wheel_must_be(wheel: str) -> None:
+    """Every file is listed with its digest, and the binary may be run."""
     with zipfile.ZipFile(wheel) as archive:
         (record,) = (name for name in archive.namelist() if name.endswith("/RECORD"))
         listed = {
@@ -43,25 +81,22 @@ def install(wheel: str, packages: Path) -> None:
             assert listed[entry.filename] in (f"sha256={digest}", "")
             mode = entry.external_attr >> 16
             assert stat.S_ISREG(mode)
-            os.chmod(archive.extract(entry, packages), stat.S_IMODE(mode))
+            assert bool(mode & 0o100) == entry.filename.endswith("/bin/belady")
 
 
-def test_clean_environment(files: Path) -> None:
+def test_clean_environment(wheel: str, files: Path) -> None:
     folder = temporary()
-    made = subprocess.run(
-        [sys.executable, str(ROOT / "wheel.py"), BELADY, str(folder)],
-        capture_output=True, text=True, check=True,
-    )
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
-    (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
-    install(made.stdout.strip(), packages)
-    python = str(folder / "env" / "bin" / "python3")
-    clean = {
-        "HOME": str(folder), "PATH": "/usr/bin:/bin", "BELADY_RAM": "64MiB",
-        "BELADY_SOCKET": str(folder / "s"),
-    }
-    done = subprocess.run(
-        [python, "-c", SCRIPT, str(files)], env=clean, cwd=folder, capture_output=True, text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    os.kill(int(done.stdout), signal.SIGTERM)
+    python = environment(folder / "env", wheel)
+    os.kill(int(run(python, folder, SCRIPT, str(files))), signal.SIGTERM)
+
+
+def test_three_lines(wheel: str) -> None:
+    """The project's README, with PyTorch from the system and belady from the wheel alone."""
+    folder = temporary()
+    python = environment(folder / "env", wheel, "--system-site-packages")
+    where = "\nfrom belady import daemon\nassert daemon.binary().startswith(sys.prefix)\n"
+    pid = "print(daemon.status(daemon.find().socket)['pid'])"
+    said = run(python, folder, "import sys\n" + scripts(folder).belady + where + pid)
+    count, _, process = said.split()
+    os.kill(int(process), signal.SIGTERM)
+    assert count == "60"
