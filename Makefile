@@ -12,6 +12,8 @@ BENCH ?= all
 # The system's Python: the one apt's python3-torch belongs to, whatever else is on PATH.
 PYTHON ?= $(or $(wildcard /usr/bin/python3),python3)
 
+# What was built here, for the Python client.
+CLIENT := BELADY_BIN=$(CURDIR)/bin/belady PYTHONPATH=$(CURDIR)/python
 TOOLS := $(CURDIR)/.cache/bin
 # Tests look for the servers they start on PATH.
 export PATH := $(TOOLS):$(PATH)
@@ -38,8 +40,7 @@ demo: build ## Stock DataLoader and Belady side by side (PYTHON=no: the daemon a
 
 .PHONY: test
 test: build race ## Install what tests need, build, vet, run every Go test with -race, then pytest
-	BELADY_BIN=$(CURDIR)/bin/belady PYTHONPATH=$(CURDIR)/python \
-		$(PYTHON) -m pytest -q python/tests
+	$(CLIENT) $(PYTHON) -m pytest -q python/tests
 
 .PHONY: race
 race: tools ## Run go vet and every Go test with the race detector
@@ -62,6 +63,14 @@ check: go-present $(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ## Format, vet, li
 .PHONY: bench
 bench: build ## Run the benchmarks (BENCH=name, QUICK=1, SEED=n)
 	@PYTHON=$(PYTHON) bench/run $(BENCH)
+
+.PHONY: soak
+soak: build ## Open and close 10,000 loaders; kill and resume ten trainings
+	@PYTHON=$(PYTHON) scripts/install-torch.sh torch pytest
+	@$(CLIENT) $(PYTHON) python/tests/cycles.py 10000
+	@for seed in {1..10}; do \
+		BELADY_TEST_SEED=$$seed $(CLIENT) $(PYTHON) -m pytest -q python/tests/test_exactly_once.py; \
+	done
 
 .PHONY: fuzz
 fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)
