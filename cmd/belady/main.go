@@ -107,6 +107,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 	// Every verb, each from the file of its name.
 	root.AddCommand(
 		newDatasetCommand(env),
+		newJobCommand(env),
 		newOrderCommand(),
 		newReadCommand(env),
 		newServeCommand(env),

@@ -36,6 +36,7 @@ type readOptions struct {
 	depth    int
 	rate     string // of the origin, for the roofline
 	asJSON   bool
+	job      string
 	datasets []wire.Dataset
 }
 
@@ -64,6 +65,7 @@ func newReadCommand(env *environment) *cobra.Command {
 	f.BoolVar(&o.noTouch, "no-touch", false, "do not read the samples' bytes")
 	f.IntVar(&o.depth, "depth", 0, "batches to take ahead (default 4)")
 	f.StringVar(&o.rate, "origin-rate", "", "bytes a second of the origin, for the roofline")
+	f.StringVar(&o.job, "job", "read", "the job's name, which all its ranks share")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, arg := range args {
@@ -150,7 +152,7 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.Open(ctx, wire.Attach{Job: "read", Datasets: o.datasets, Order: o.order,
+	s, err := c.Open(ctx, wire.Attach{Job: o.job, Datasets: o.datasets, Order: o.order,
 		Epochs: o.epochs, Rank: o.rank, Policy: o.policy, Packed: o.packed})
 	if err != nil {
 		return err

@@ -129,7 +129,7 @@ func (l *eventLog) write(e event.Event) {
 		l.logger.Warn("events were left out because the log could not be written", "count", n)
 	}
 	switch e.(type) {
-	case event.FetchFailed, event.Trouble, event.Tightened:
+	case event.FetchFailed, event.Trouble, event.Tightened, event.Drifted:
 		l.logger.Warn(e.String(), "code", e.Code())
 	default:
 		l.logger.Info(e.String(), "code", e.Code())

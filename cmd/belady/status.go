@@ -46,6 +46,10 @@ func printStatus(env *environment, s *daemon.Status) error {
 	fmt.Fprintf(env.Out, "belady %s, pid %d, up %.0fs, %d sessions, %s of %s memory free\n",
 		s.Version, s.PID, s.UptimeS, s.Sessions, humanize.IBytes(uint64(s.RAMLeft)),
 		humanize.IBytes(uint64(s.RAM)))
+	if s.Drifts > 0 {
+		fmt.Fprintf(env.Out, "%d sessions computed another order than this daemon, and read on "+
+			"demand: see order-drift in its log, and 'belady job ls'\n", s.Drifts)
+	}
 	t := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
 	if len(s.Datasets) > 0 {
 		fmt.Fprintln(t, "DATASET\tSAMPLES\tPOLICY\tRANKS\tKEPT\tOF\tSTAGED\tHITS\tFETCHED")

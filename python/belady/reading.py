@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from belady import daemon, wire
+from belady import daemon, notice, wire
 from belady.direct import Files
 from belady.errors import (
     DaemonUnavailable,
@@ -87,11 +86,10 @@ class Reading:
             raise NoDirectRead(f"{why}; and without a daemon {no}") from why
         if self.place.socket not in _given_up:
             _given_up.add(self.place.socket)
-            warnings.warn(
+            notice.warn(
                 f"belady goes on WITHOUT A DAEMON: {why}. This process now reads {folder} itself:"
                 " the same samples in the same order, but nothing is kept or read ahead",
                 DirectReadWarning,
-                stacklevel=2,
             )
 
     def _session(

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import array
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
-from belady import order, wire
+from belady import notice, order, wire
 from belady.computed import Computed, Reader, Source
 from belady.errors import OrderDriftWarning
 from belady.reading import Reading
@@ -106,12 +105,11 @@ class Checked:
         self._source = Computed(
             r.order, r.epochs, r.rank, due, self._stats, self._on_demand(), self._batches
         )
-        warnings.warn(
+        notice.warn(
             f"from batch {due.batch} of epoch {due.epoch} on the daemon's order of {r.dataset} is"
             " not PyTorch's: the right samples are read one batch at a time from here on, which is"
             " slower; report it, with `belady version` and torch.__version__",
             OrderDriftWarning,
-            stacklevel=4,
         )
 
     def cancel(self) -> None:

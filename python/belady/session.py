@@ -11,13 +11,12 @@ import os
 import socket
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional, Protocol
 
-from belady import wire
+from belady import notice, wire
 from belady.connection import Connection, Lost
 from belady.errors import (
     SHUTTING_DOWN,
@@ -156,6 +155,7 @@ class Session:
         self._pid = os.getpid()
         self._connection: Optional[Connection] = None
         self._slabs: dict[int, Slab] = {}
+        self._features = 0
         self._content: str = ""
         self._ended = False
         self._skipped = False
@@ -208,6 +208,8 @@ class Session:
 
     def report_drift(self, epoch: int, batch: int) -> None:
         """Tell the daemon that a batch was not what its order should give."""
+        if self._connection is not None and self._features & wire.FEATURE_DRIFT:
+            self._connection.send(wire.drift(epoch, batch))
 
     def limit_hold(self, size: int) -> None:
         """Hand out private copies beyond this many bytes held, so that staging always has room."""
@@ -219,7 +221,7 @@ class Session:
         connection = _connect(self._config.socket, self._config.connect_s)
         self._connection = connection
         try:
-            _greet(connection, self._config.connect_s)
+            self._features = _greet(connection, self._config.connect_s).features
             r = self._request
             connection.send(
                 wire.attach(
@@ -449,11 +451,10 @@ class Session:
     def _say_copies(self, held: int) -> None:
         if not self._said_copies:
             self._said_copies = True
-            warnings.warn(
+            notice.warn(
                 f"{held} batches are held: further ones are private copies, so that the daemon"
                 " keeps room to read ahead; drop batches when they are used, or copy less with a"
-                " larger --staging",
-                stacklevel=5,
+                " larger --staging"
             )
 
     # -- leaving
@@ -508,10 +509,9 @@ class _Waiting:
             raise WaitTimeout(f"{self._what} did not come within {self._timeout_s:g} s")
         if waited > SAY_AFTER_S and not self._said:
             self._said = True
-            warnings.warn(
+            notice.warn(
                 f"waiting for {self._what} for {waited:.0f} s; `belady status` shows what the"
-                " daemon does",
-                stacklevel=6,
+                " daemon does"
             )
 
 

@@ -18,8 +18,11 @@ from belady.errors import BeladyError, ProtocolError, from_code
 PREAMBLE = b"BLDY"
 VERSION = 1
 
-HELLO, ATTACH, CREDIT, RELEASE, WINDOW, DETACH = 1, 2, 3, 4, 5, 6
+HELLO, ATTACH, CREDIT, RELEASE, WINDOW, DETACH, DRIFT = 1, 2, 3, 4, 5, 6, 7
 WELCOME, ATTACHED, SLAB, SLAB_GONE, LEASE, END, ERROR = 64, 65, 66, 67, 68, 69, 70
+
+# Optional parts of the protocol, as bits: the client may send Drift.
+FEATURE_DRIFT = 1
 
 CREDIT_MAX = 1024
 FRAME_MAX = 16 << 20
@@ -119,7 +122,7 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 def hello() -> bytes:
-    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, 0))
+    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, FEATURE_DRIFT))
 
 
 def attach(request: dict[str, Any]) -> bytes:
@@ -128,6 +131,10 @@ def attach(request: dict[str, Any]) -> bytes:
 
 def credit(n: int) -> bytes:
     return frame(CREDIT, struct.pack("<I", n))
+
+
+def drift(epoch: int, batch: int) -> bytes:
+    return frame(DRIFT, struct.pack("<II", epoch, batch))
 
 
 def release(seqs: Sequence[int]) -> bytes:

@@ -290,6 +290,7 @@ def test_daemon_stays_away(
     if "num_workers" not in options:  # workers say it in their own process
         ours = [w for w in said if issubclass(w.category, belady.DirectReadWarning)]
         assert len(ours) == 1 and "WITHOUT A DAEMON" in str(ours[0].message)
+        assert ours[0].filename == __file__
 
 
 def test_daemon_comes_back_later(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import belady
 from belady import session, wire
 from belady.computed import Computed
 from belady.session import Batch, Stats
-from conftest import Node, image_folder
+from conftest import Node, eventually, image_folder
 
 
 def other_order(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
@@ -53,10 +54,13 @@ def test_no_drift(dataset: belady.Dataset, said: list[warnings.WarningMessage]) 
 
 
 def test_drift_is_said_and_survived(
-    dataset: belady.Dataset, files: Path, said: list[warnings.WarningMessage],
+    node: Node, dataset: belady.Dataset, files: Path, said: list[warnings.WarningMessage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """PyTorch's order is given from the first batch to the last, in this epoch and the next."""
+    job = "a job that drifts"
+    monkeypatch.setenv("BELADY_JOB", job)
+    job = job.replace(" ", "%20")
     other_order(monkeypatch, seed=2)
     reference = image_folder(files)
     sampler = torch.utils.data.distributed.DistributedSampler(
@@ -72,6 +76,12 @@ def test_drift_is_said_and_survived(
         assert loader.stats()["belady/samples"] == 2 * len(dataset)
     assert len(drifts(said)) == 1
     assert "from batch 0 of epoch 0 on" in drifts(said)[0]
+    assert node.status()["drifts"] == 1
+    assert "another order" in node.run("status").stdout
+    assert "code=order-drift" in node.log()
+    proof = node.run("job", "verify", job)
+    assert proof.returncode == 1
+    assert "rank 0 computed another order from batch 0 of epoch 0 on" in proof.stdout
 
 
 def test_drift_begins_later(
@@ -94,6 +104,40 @@ def test_drift_begins_later(
         assert len(drifts(said)) == 1 and "from batch 5 of epoch 0 on" in drifts(said)[0]
         loader.load_state_dict(state)
         assert [sample.id for batch in loader for sample in batch] == p[50:].tolist()
+
+
+def test_job_is_proved(
+    node: Node, dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the loops were given is what `job verify` proves, resumed epochs too."""
+    monkeypatch.setenv("BELADY_JOB", "proved")
+    options = {"seed": 4, "shuffle": True, "collate_fn": list}
+    with belady.DataLoader(dataset, 20, **options) as loader:
+        list(loader)
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        state = loader.state_dict()
+    for rank in range(2):
+        with belady.DataLoader(dataset, 20, rank=rank, world_size=2, **options) as loader:
+            loader.load_state_dict(state)
+            list(loader)
+
+    def proof() -> str:
+        done = node.run("job", "verify", "proved")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    # A session's last words are written when the daemon has seen its end.
+    eventually(lambda: "epoch 1 from position 60: ok: 2 of 2 ranks, 8 batches" in proof(),
+               "the resumed epoch is proved")
+    assert "epoch 0: ok: 1 of 1 ranks, 11 batches" in proof()
+    assert "epoch 1: unfinished: rank 0 was sent" in proof()
+    listed = json.loads(node.run("job", "ls", "--json").stdout)
+    ours = [job for job in listed if job["id"] == "proved"]
+    assert ours and ours[0]["orders"] == ["torch-distributed"] and ours[0]["world"] == 2
+    assert node.run("job", "verify", "nobody").returncode == 1
+    assert node.run("job", "verify", "proved", "--epoch", "-3").returncode == 2
 
 
 class Lying:

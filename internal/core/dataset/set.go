@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"belady/internal/core/sample"
@@ -130,12 +131,18 @@ func (s *Set) SampleWeights() []float64 {
 	if len(s.weights) == 0 {
 		return nil
 	}
-	all := make([]float64, s.Len())
-	for i, w := range s.weights {
-		each := w / float64(s.members[i].Len())
-		for id := s.starts[i]; id < s.starts[i+1]; id++ {
-			all[id] = each
-		}
+	counts := make([]int, len(s.members))
+	for i, m := range s.members {
+		counts[i] = m.Len()
+	}
+	return SampleWeights(counts, s.weights)
+}
+
+// SampleWeights is Set.SampleWeights for members of which only the lengths are known.
+func SampleWeights(counts []int, weights []float64) []float64 {
+	var all []float64
+	for i, n := range counts {
+		all = append(all, slices.Repeat([]float64{weights[i] / float64(n)}, n)...)
 	}
 	return all
 }

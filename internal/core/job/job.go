@@ -106,10 +106,19 @@ func NewFeed(r Reading, ahead bool) (*Feed, error) {
 // Begin prepares a reading whose start may lie at the end of an epoch: it returns the feed, the
 // start in normal form (a batch that exists) and the number of batches of a whole epoch.
 func Begin(r Reading, ahead bool) (*Feed, Start, int, error) {
-	f, err := NewFeed(r, ahead)
+	o, err := order.New(r.Order)
 	if err != nil {
 		return nil, Start{}, 0, err
 	}
+	return BeginWith(o, r, ahead)
+}
+
+// BeginWith is Begin for an order that was made already.
+func BeginWith(o order.Order, r Reading, ahead bool) (*Feed, Start, int, error) {
+	if err := r.Validate(); err != nil {
+		return nil, Start{}, 0, err
+	}
+	f := &Feed{reading: r, ahead: ahead, order: o}
 	left, err := f.epoch(r.Start.Epoch, r.Start.Position)
 	if err != nil {
 		return nil, Start{}, 0, err

@@ -71,6 +71,7 @@ type Status struct {
 	RAM      int64          `json:"ram_bytes"`
 	RAMLeft  int64          `json:"ram_left_bytes"`
 	Sessions int            `json:"sessions"`
+	Drifts   int            `json:"drifts"` // sessions that computed another order than ours
 	Datasets []world.Status `json:"datasets"`
 }
 
@@ -80,6 +81,7 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 		UptimeS: time.Since(d.began).Seconds(), RAMLeft: d.pool.Left(),
 		Datasets: []world.Status{}}
 	d.mu.Lock()
+	s.Drifts = d.drifts
 	var open []*world.World
 	for _, p := range d.worlds {
 		if p.world != nil {

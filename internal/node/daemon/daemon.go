@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"belady/internal/core/order"
 	"belady/internal/node/event"
 	"belady/internal/node/session"
 	"belady/internal/node/wire"
@@ -39,7 +40,7 @@ type Config struct {
 	// Concurrency is the most requests at once to one origin.
 	Concurrency int
 	Retry       origin.RetryConfig
-	// Patience is how long a stopping daemon waits for clients to close before it hangs up, and
+	// Patience is how long a stopping daemon tries to say goodbye to a client that does not read, and
 	// how long a client waits for the last readers of another policy or of an older scan to leave.
 	// Zero: 2 s. Clients hung up on lose nothing: what they were lent is theirs while they map it.
 	Patience   time.Duration
@@ -49,6 +50,8 @@ type Config struct {
 	IdleExit time.Duration
 	// Trace is a folder for a trace of every dataset's pump; empty records none.
 	Trace string
+	// NewOrder computes orders; nil: order.New. Tests put a wrong one here.
+	NewOrder func(order.Spec) (order.Order, error)
 }
 
 // Daemon is a running node.
@@ -58,6 +61,7 @@ type Daemon struct {
 	pool    *arena.Pool
 	lock    *os.File
 	began   time.Time
+	jobs    *jobLog
 
 	granting sync.Mutex // held while memory is dealt out; taken before mu
 
@@ -65,6 +69,7 @@ type Daemon struct {
 	worlds   map[string]*place // guarded by mu, as all below
 	sessions int
 	next     int
+	drifts   int
 }
 
 // New takes the directory: a second daemon on it is refused.
@@ -125,6 +130,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	d.tell(event.Started{Dir: d.Dir, Socket: d.Socket, RAM: d.RAM})
+	d.jobs = newJobLog(d.Dir, d.tell)
+	defer d.jobs.close()
 	control := newControl(d)
 	served := make(chan error, 1)
 	go func() { served <- control.server.Serve(control) }()
@@ -266,7 +273,7 @@ func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *con
 	id := strconv.Itoa(d.next)
 	d.mu.Unlock()
 	session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
-		Open: d.open, Spare: d.spare, Listen: d.Listen})
+		Open: d.open, Spare: d.spare, Listen: d.heard, NewOrder: d.NewOrder, Record: d.jobs.put})
 	d.mu.Lock()
 	d.sessions--
 	d.mu.Unlock()
@@ -291,6 +298,16 @@ func sameUser(conn *net.UnixConn) (pid int, err error) {
 		return 0, fmt.Errorf("user %d is not this daemon's", cred.Uid)
 	}
 	return int(cred.Pid), nil
+}
+
+// heard passes a session's events on, and counts what status shows.
+func (d *Daemon) heard(e event.Event) {
+	if _, drifted := e.(event.Drifted); drifted {
+		d.mu.Lock()
+		d.drifts++
+		d.mu.Unlock()
+	}
+	d.tell(e)
 }
 
 func (d *Daemon) tell(e event.Event) {

@@ -304,7 +304,7 @@ func (r *reading) loop(ctx context.Context, s *client.Session) (a account, err e
 			}
 			known = at.Epoch
 		}
-		if err := r.compare(b, due, at.Batch); err != nil {
+		if err := r.compare(b, due, at.Epoch, at.Batch); err != nil {
 			b.Release()
 			return a, fmt.Errorf("epoch %d, batch %d: %w", at.Epoch, at.Batch, err)
 		}
@@ -329,11 +329,14 @@ func (r *reading) loop(ctx context.Context, s *client.Session) (a account, err e
 }
 
 // compare holds a batch against the order and its bytes against the origin.
-func (r *reading) compare(b *client.Batch, due order.Epoch, index int) error {
+func (r *reading) compare(b *client.Batch, due order.Epoch, epoch, index int) error {
 	if index >= due.Batches() {
 		return fmt.Errorf("the epoch has only %d batches", due.Batches())
 	}
 	lo, hi := due.Bounds(index)
+	if int(b.Epoch) != epoch {
+		return fmt.Errorf("it came as one of epoch %d", b.Epoch)
+	}
 	if int(b.Index) != index || b.Len() != hi-lo || b.Last != (index == due.Batches()-1) {
 		return fmt.Errorf("it came as batch %d with %d samples, last %t; due are %d of %d batches",
 			b.Index, b.Len(), b.Last, hi-lo, due.Batches())

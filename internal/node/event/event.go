@@ -76,6 +76,21 @@ func (e Detached) String() string {
 	return fmt.Sprintf("session %s ended: %s", e.Session, e.Reason)
 }
 
+// Drifted: a client was lent other samples than the order gives by its own computing.
+type Drifted struct {
+	Session, Job, Dataset string
+	Rank                  int
+	Epoch, Batch          uint32
+}
+
+// Code names the event.
+func (Drifted) Code() string { return "order-drift" }
+func (e Drifted) String() string {
+	return fmt.Sprintf("session %s: rank %d of %s computes another order of %s than this daemon, "+
+		"from batch %d of epoch %d on; it reads on demand now", e.Session, e.Rank, e.Job, e.Dataset,
+		e.Batch, e.Epoch)
+}
+
 // FetchFailed: a sample could not be read from its origin.
 type FetchFailed struct {
 	Dataset, Sample string

@@ -52,6 +52,7 @@ func (s *Session) Leased(l *world.Lease) {
 	if s.ended {
 		return
 	}
+	s.tally.leased(l)
 	if b := s.packs.take(l); b != nil {
 		b.lengths = s.fieldLengths(l)
 		s.outbox = append(s.outbox, parcel{batch: b})

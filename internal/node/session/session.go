@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
 	"belady/internal/store/arena"
+	"belady/internal/store/jobs"
 )
 
 // handshakeTime bounds how long a connection may take to say what it wants.
@@ -41,6 +43,10 @@ type Config struct {
 	// Spare makes room for a packed ring beside a world; nil if there is never any to make.
 	Spare  func(ctx context.Context, w *world.World, bytes int64) error
 	Listen event.Listener
+	// NewOrder computes orders; nil: order.New. Tests put a wrong one here.
+	NewOrder func(order.Spec) (order.Order, error)
+	// Record is told what was delivered, and must not block; nil: nothing is recorded.
+	Record func(jobs.Record)
 }
 
 // Session is one rank's end.
@@ -53,6 +59,7 @@ type Session struct {
 	fields int
 	packs  packs
 	intake intake // of an explicit order's windows; the reader's
+	agreed uint32 // features
 
 	mu     sync.Mutex
 	filled *sync.Cond
@@ -64,6 +71,7 @@ type Session struct {
 	ahead  int64               // samples of windows that came and were not leased yet
 	ended  bool                // nothing more is sent
 	reason string              // why it ended early
+	tally  tally               // of what was delivered
 }
 
 // parcel is something to send: frames, a slab with its descriptor, or a batch to pack first.
@@ -113,6 +121,7 @@ func (s *Session) greet() (*wire.Attach, error) {
 	if refused != nil {
 		return nil, refused
 	}
+	s.agreed = welcome.Features
 	if _, err := s.writer.Send(wire.AppendWelcome(nil, welcome)); err != nil {
 		return nil, err
 	}
@@ -143,9 +152,10 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 		return err
 	}
 	if attached.Start.Epoch >= a.Epochs {
-		return s.over(frame)
+		return s.over(ctx, frame)
 	}
 	s.send(frame)
+	s.beginTally(a, s.recorded(a, &reading), attached.Start)
 	if a.Packed {
 		if err := s.openPacks(ctx, a.Order.Batch); err != nil {
 			return err
@@ -163,23 +173,32 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	goodbye := context.AfterFunc(ctx, func() {
 		s.end(&wire.Error{Code: wire.CodeShuttingDown, Fatal: true,
 			Text: "the daemon is stopping: reconnect when it is back"})
+		// A client that computes need not be waited for: what is sent it finds when it looks, and
+		// what it was lent stays its own for as long as it maps it.
+		writer.Wait()
+		_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	err = s.read(a)
 	goodbye()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
 	s.finish(err)
 	// Only then may its leases go: until here the writer may be gathering one of them.
 	writer.Wait()
 	s.cursor.Detach()
 	s.drop()
+	s.endTally()
 	s.tell(event.Detached{Session: s.ID, Reason: s.reason})
 	return nil
 }
 
 // over serves a rank that has read everything: it is told so, and what it says is not heard.
-func (s *Session) over(attached []byte) error {
+func (s *Session) over(ctx context.Context, attached []byte) error {
 	if _, err := s.writer.Send(wire.AppendEnd(attached)); err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { _ = s.Conn.CloseRead() })()
 	for {
 		if _, err := s.reader.Next(); err != nil {
 			return err
@@ -276,7 +295,15 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	if err != nil {
 		return r, nil, nil, err
 	}
-	feed, start, batches, err := job.Begin(r, rule.Ahead)
+	newOrder := s.NewOrder
+	if newOrder == nil {
+		newOrder = order.New
+	}
+	o, err := newOrder(r.Order)
+	if err != nil {
+		return r, nil, nil, err
+	}
+	feed, start, batches, err := job.BeginWith(o, r, rule.Ahead)
 	if err != nil {
 		return r, nil, nil, err
 	}
@@ -342,6 +369,14 @@ func (s *Session) read(a *wire.Attach) error {
 			s.cursor.Release(seqs...)
 		case wire.TypeWindow:
 			if err := s.window(f.Payload, a); err != nil {
+				return err
+			}
+		case wire.TypeDrift:
+			if s.agreed&wire.FeatureDrift == 0 {
+				return &wire.Error{Code: wire.CodeProtocol, Fatal: true,
+					Text: "Drift was not agreed on in Hello"}
+			}
+			if err := s.drifted(f.Payload, a); err != nil {
 				return err
 			}
 		case wire.TypeDetach:

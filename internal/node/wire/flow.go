@@ -165,6 +165,26 @@ func appendEmpty(dst []byte, t Type) []byte {
 func DecodeDetach(p []byte) error { return exactly(TypeDetach, p, 0) }
 func DecodeEnd(p []byte) error    { return exactly(TypeEnd, p, 0) }
 
+// Drift is a client's report that a batch was not what the order gives by its own computing.
+//
+//	u32 epoch | u32 batch
+type Drift struct{ Epoch, Batch uint32 }
+
+// AppendDrift appends the frame; only where FeatureDrift was agreed on.
+func AppendDrift(dst []byte, d Drift) []byte {
+	dst, at := begin(dst, TypeDrift)
+	dst = binary.LittleEndian.AppendUint32(dst, d.Epoch)
+	return finish(binary.LittleEndian.AppendUint32(dst, d.Batch), at)
+}
+
+// DecodeDrift takes any numbers: they are for people.
+func DecodeDrift(p []byte) (Drift, error) {
+	if err := exactly(TypeDrift, p, 8); err != nil {
+		return Drift{}, err
+	}
+	return Drift{binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:])}, nil
+}
+
 // SlabKind says how a client maps a slab.
 type SlabKind uint8
 

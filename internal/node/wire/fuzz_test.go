@@ -74,6 +74,10 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
+func FuzzDrift(f *testing.F) {
+	fuzz(f, TypeDrift, func(v any) []byte { return AppendDrift(nil, v.(Drift)) })
+}
+
 func FuzzSlab(f *testing.F) {
 	fuzz(f, TypeSlab, func(v any) []byte { return AppendSlab(nil, v.(Slab)) })
 }

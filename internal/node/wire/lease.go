@@ -96,7 +96,7 @@ type Lease struct {
 	Stride uint32
 	// Bytes is the sum of the lengths.
 	Bytes uint64
-	// Receipt is Receipt(ids): what was delivered, to hold against what was due.
+	// Receipt is receipt.Of(ids): what was delivered, to hold against what was due.
 	Receipt uint64
 	Base    Place
 }
@@ -302,13 +302,3 @@ func (v *LeaseView) IDBytes() []byte { return v.ids }
 
 // CheckReceipt says whether the receipt is that of the ids.
 func (v *LeaseView) CheckReceipt() bool { return xxh3.Hash(v.ids) == v.Receipt }
-
-// Receipt is the digest of a batch's ids: XXH3, 64 bits, seed 0, over little-endian uint32. scratch
-// is grown as needed and returned for the next call.
-func Receipt(ids []sample.ID, scratch []byte) (receipt uint64, grown []byte) {
-	scratch = scratch[:0]
-	for _, id := range ids {
-		scratch = binary.LittleEndian.AppendUint32(scratch, uint32(id))
-	}
-	return xxh3.Hash(scratch), scratch
-}

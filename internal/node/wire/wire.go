@@ -33,8 +33,11 @@ const (
 	MaxVersion = 1
 )
 
-// Features are the optional parts this build knows, as bits. Version 1 has none.
-const Features uint32 = 0
+// FeatureDrift: the client may send Drift. Only append.
+const FeatureDrift uint32 = 1 << 0
+
+// Features are the optional parts this build knows, as bits.
+const Features = FeatureDrift
 
 // HeaderSize is the size of a frame's header.
 const HeaderSize = 8
@@ -61,6 +64,7 @@ const (
 	TypeRelease Type = 4
 	TypeWindow  Type = 5
 	TypeDetach  Type = 6
+	TypeDrift   Type = 7 // with FeatureDrift
 
 	TypeWelcome  Type = 64
 	TypeAttached Type = 65
@@ -73,9 +77,9 @@ const (
 
 var typeNames = map[Type]string{
 	TypeHello: "Hello", TypeAttach: "Attach", TypeCredit: "Credit", TypeRelease: "Release",
-	TypeWindow: "Window", TypeDetach: "Detach", TypeWelcome: "Welcome", TypeAttached: "Attached",
-	TypeSlab: "Slab", TypeSlabGone: "SlabGone", TypeLease: "Lease", TypeEnd: "End",
-	TypeError: "Error",
+	TypeWindow: "Window", TypeDetach: "Detach", TypeDrift: "Drift",
+	TypeWelcome: "Welcome", TypeAttached: "Attached", TypeSlab: "Slab", TypeSlabGone: "SlabGone",
+	TypeLease: "Lease", TypeEnd: "End", TypeError: "Error",
 }
 
 // String names the frame as the document does.

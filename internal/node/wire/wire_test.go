@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"belady/internal/core/order"
+	"belady/internal/core/receipt"
 	"belady/internal/core/sample"
 )
 
@@ -79,6 +80,7 @@ func everyFrame(t testing.TB) []named {
 		{"Lease packed", AppendLease(nil, &packed, someIDs, someLengths, nil, nil)},
 		{"End", AppendEnd(nil)},
 		{"Error", AppendError(nil, someError)},
+		{"Drift", AppendDrift(nil, Drift{Epoch: 3, Batch: 9})},
 	}
 }
 
@@ -118,6 +120,8 @@ func decode(f Frame) (any, error) {
 			seqs = append(seqs, v.At(i))
 		}
 		return seqs, err
+	case TypeDrift:
+		return DecodeDrift(f.Payload)
 	case TypeWindow:
 		v, err := DecodeWindow(f.Payload)
 		return readWindow(v), err
@@ -268,7 +272,7 @@ func genLease(t *rapid.T) lease {
 		}
 	}
 	l.Count = uint32(n)
-	l.Receipt, _ = Receipt(l.IDs, nil)
+	l.Receipt, _ = receipt.Of(l.IDs, nil)
 	return l
 }
 

@@ -1,0 +1,111 @@
+package receipt
+
+import (
+	"fmt"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/order"
+)
+
+// Account is what one session delivered of one epoch to one rank.
+type Account struct {
+	Reading
+	Epoch int `json:"epoch"`
+	// Position is c of the order's contract; First is the first batch delivered, counted from
+	// there.
+	Position int64 `json:"position"`
+	First    int   `json:"first"`
+	Chain    Chain `json:"chain,omitzero"`
+	// Whole: the epoch's last batch was among them.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// Reading is the order of an account, and whose part of it.
+type Reading struct {
+	Members []Member   `json:"datasets"`
+	Content string     `json:"content"`
+	Order   order.Spec `json:"order"`
+	Rank    int        `json:"rank"`
+}
+
+// Member is one of the datasets that are read together.
+type Member struct {
+	Name    string  `json:"name"`
+	Samples int     `json:"samples"`
+	Weight  float64 `json:"weight,omitempty"`
+}
+
+// New computes a reading's order afresh.
+func (r *Reading) New() (order.Order, error) {
+	spec := r.Order
+	if spec.Kind == order.Weighted {
+		var counts []int
+		var weights []float64
+		for _, m := range r.Members {
+			counts, weights = append(counts, m.Samples), append(weights, m.Weight)
+		}
+		spec.Weights = dataset.SampleWeights(counts, weights)
+	}
+	return order.New(spec)
+}
+
+// Finding is what a proof found. Batches are counted from the account's position.
+type Finding struct {
+	// Due is the number of batches from the position to the epoch's end.
+	Due int
+	// Differs: the order has something else somewhere in batches From to To, both included.
+	Differs  bool
+	From, To int
+}
+
+// Prove holds an account against the order, which must be its own. Accounts come from files: an
+// error means that one claims what cannot be.
+func (a *Account) Prove(o order.Order) (Finding, error) {
+	e, err := o.Epoch(a.Epoch, a.Rank, a.Position, nil)
+	if err != nil {
+		return Finding{}, err
+	}
+	c := &a.Chain
+	if c.IsZero() {
+		return Finding{Due: e.Batches()}, nil
+	}
+	if a.First < 0 || c.Batches < 1 || c.Stride < 1 || len(c.Marks) != c.Batches/c.Stride {
+		return Finding{}, fmt.Errorf("an account of epoch %d has %d marks for %d batches from %d on",
+			a.Epoch, len(c.Marks), c.Batches, a.First)
+	}
+	f := Finding{Due: e.Batches()}
+	end := a.First + c.Batches
+	f.Differs, f.From, f.To = c.compare(e, a.First)
+	switch {
+	case f.Differs:
+	case end > f.Due: // it went on past the epoch's end
+		f.Differs, f.From, f.To = true, max(a.First, f.Due), end-1
+	case a.Whole != (end == f.Due): // it ended the epoch too early, or not at all
+		f.Differs, f.From, f.To = true, end-1, end-1
+	}
+	return f, nil
+}
+
+// compare finds the first stretch of batches in which a chain is not that of the epoch's batches
+// from first on, as far as the epoch goes.
+func (c *Chain) compare(e order.Epoch, first int) (differs bool, from, to int) {
+	var expected Chain
+	var scratch []byte
+	agreed := first
+	for i := range min(c.Batches, e.Batches()-first) {
+		lo, hi := e.Bounds(first + i)
+		var r uint64
+		r, scratch = Of(e.IDs[lo:hi], scratch)
+		expected.fold(r, hi-lo)
+		done := i + 1
+		mark := done%c.Stride == 0
+		if mark && expected.Value != c.Marks[done/c.Stride-1] ||
+			done == c.Batches && (expected.Value != c.Value || expected.Samples != c.Samples) {
+			return true, agreed, first + i
+		}
+		if mark {
+			agreed = first + done
+		}
+	}
+	return false, 0, 0
+}
