@@ -1,6 +1,8 @@
 package pump
 
 import (
+	"slices"
+
 	"belady/internal/core/policy"
 	"belady/internal/core/sample"
 )
@@ -123,14 +125,7 @@ func (p *Pump) priced(c *cursor, w *window, lo, hi int64) bool {
 		some := rest[:min(len(rest), MaxRun)]
 		rest = rest[len(some):]
 		p.touch(some)
-		n := 0
-		for _, id := range some {
-			if p.recs[id].bits&stateMask == absent && !(p.plan.Rule.Fixed && p.plan.InSet(id)) {
-				p.chosen[n] = id
-				n++
-			}
-		}
-		c.price += p.stagingCosts(p.chosen[:n])
+		c.price += p.stagingCosts(p.toStage(some))
 	}
 	// Pricing touches what issuing will touch again from cache: count it as a quarter.
 	p.budget -= len(ids) / 4
@@ -139,6 +134,21 @@ func (p *Pump) priced(c *cursor, w *window, lo, hi int64) bool {
 		p.budget = 0
 	}
 	return stop == hi
+}
+
+// toStage picks the samples of a run, or of less, that would have to be brought to staging. Whether
+// one is there is as good as random: adding the answer up, instead of branching on it, spares the
+// processor its wrong guesses.
+func (p *Pump) toStage(ids []sample.ID) []sample.ID {
+	n := 0
+	for _, id := range ids {
+		p.chosen[n] = id
+		n += p.recs[id].missing()
+	}
+	if !p.plan.Rule.Fixed {
+		return p.chosen[:n]
+	}
+	return slices.DeleteFunc(p.chosen[:n], p.plan.InSet)
 }
 
 // room reports whether the priced batch fits: each cursor may fill its own reserve; beyond it, it
@@ -205,12 +215,12 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 	}
 	r := &p.runs[handle]
 	p.touch(ids)
-	if !p.plan.Rule.Fixed {
-		p.touchQueue(c, w, ids)
-	}
 	var bytes int64
 	n := 0
 	for ; n < count; n++ {
+		if n%touchAhead == 0 && !p.plan.Rule.Fixed {
+			p.touchQueue(c, w, ids[n:min(n+touchAhead, count)])
+		}
 		id := ids[n]
 		rec := &p.recs[id]
 		if rec.bits&pinMask == pinMask {
@@ -223,9 +233,9 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 				break
 			}
 			bytes += int64(size)
-			in := p.plan.InSet(id)
+			in := p.plan.Rule.Fixed && p.plan.InSet(id)
 			p.fetchOne(r, rec, n, handle, size, in)
-			spent := min(p.settleIn(rec, size, p.plan.Rule.Fixed && in), b.promised)
+			spent := min(p.settleIn(rec, size, in), b.promised)
 			b.promised -= spent
 			p.promised -= spent
 		} else {
@@ -260,12 +270,12 @@ func (p *Pump) found(rec *record) {
 }
 
 // fetchOne marks an absent sample for fetching.
-func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, inSet bool) {
+func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, member bool) {
 	r.fetch.Set(i)
 	rec.fetchedBy(handle)
 	p.stats.Misses++
 	p.stats.FetchedBytes += int64(size)
-	if inSet || !p.plan.Rule.Fixed {
+	if member || !p.plan.Rule.Fixed {
 		r.slots.Set(i)
 	}
 }
@@ -286,62 +296,6 @@ func (p *Pump) join(rec *record, cost int64) {
 	rec.bits |= memberBit
 	p.kept += cost
 	p.stats.Kept++
-}
-
-// touchQueue loads what valuing the samples at the frontier will need: the neighbours of members
-// that leave their buckets, the first of the buckets they go to, and who may be evicted for them.
-func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
-	joining := 0
-	for _, id := range ids {
-		if !p.recs[id].member() {
-			joining++
-		}
-	}
-	if p.plan.Rule.Ahead {
-		// The old neighbours are wanted soon too, so they are at hand; the new ones are strewn.
-		for i, id := range ids {
-			v := p.value(&p.recs[id], id, p.nextUse(c, w, c.pos+int64(i)))
-			p.chosen[i] = sample.ID(p.queue.bucket(v))
-		}
-		p.touchFirsts(p.chosen[:len(ids)])
-	} else {
-		// Where time runs backwards it is the other way round.
-		p.touchNeighbours(ids)
-	}
-	if joining > 0 && p.kept+int64(joining)*p.plan.TotalCost/int64(len(p.recs)) > p.plan.Keep {
-		p.queue.touchLeast(p.clock(), joining)
-	}
-}
-
-// touchFirsts loads the first members of buckets. Each loop is small, so that many of its loads are
-// under way at once.
-func (p *Pump) touchFirsts(buckets []sample.ID) {
-	recs, heads, all := p.recs, p.queue.heads, uint64(0)
-	for i, b := range buckets {
-		buckets[i] = sample.ID(heads[b])
-	}
-	for _, id := range buckets {
-		if int(id) < len(recs) {
-			all |= recs[id].bits
-		}
-	}
-	p.touched |= all
-}
-
-// touchNeighbours loads the members beside those of ids that are members.
-func (p *Pump) touchNeighbours(ids []sample.ID) {
-	recs, all := p.recs, uint64(0)
-	for _, id := range ids {
-		if r := &recs[id]; r.member() {
-			if int(r.next) < len(recs) {
-				all |= recs[r.next].bits
-			}
-			if int(r.prev) < len(recs) {
-				all |= recs[r.prev].bits
-			}
-		}
-	}
-	p.touched |= all
 }
 
 // value is what a sample is worth once the frontier has passed it, wanted next at that tick.
@@ -369,10 +323,9 @@ func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window) {
 		p.queue.insert(id, v)
 		return
 	}
-	size := p.size(rec, id)
-	cost := p.plan.Slot(size)
+	cost := p.plan.Slot(p.size(rec, id))
 	if p.makeRoom(v, cost) {
-		p.staging -= p.stagingCost(size)
+		p.staging -= cost
 		p.join(rec, cost)
 		p.queue.insert(id, v)
 	}

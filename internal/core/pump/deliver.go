@@ -88,9 +88,9 @@ func (p *Pump) retry(r *run, h uint32) bool {
 			break
 		}
 		if rec.state() == absent {
-			size, in := p.size(rec, id), p.plan.InSet(id)
+			size, in := p.size(rec, id), p.plan.Rule.Fixed && p.plan.InSet(id)
 			p.fetchOne(r, rec, i, h, size, in)
-			p.settleIn(rec, size, p.plan.Rule.Fixed && in)
+			p.settleIn(rec, size, in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
 			// Somebody else fetches it again by now; if that one can take no more heirs, the batch
 			// fails rather than hangs.

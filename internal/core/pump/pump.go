@@ -231,16 +231,6 @@ func (p *Pump) stagingCost(size uint32) int64 {
 	return p.plan.Slot(size)
 }
 
-// touch loads the records of ids, so that what follows finds them in cache. Nothing in the loop
-// depends on what it loads: the loads overlap, where a loop that decides waits for each in turn.
-func (p *Pump) touch(ids []sample.ID) {
-	recs, all := p.recs, uint64(0)
-	for _, id := range ids {
-		all |= recs[id].bits
-	}
-	p.touched = all
-}
-
 // stagingCosts adds up what samples take of staging, in a loop of its own: again loads overlap.
 func (p *Pump) stagingCosts(ids []sample.ID) int64 {
 	var sum int64

@@ -24,22 +24,34 @@ type queue struct {
 	full  []uint64 // a bit for each bucket that holds something
 	sums  []uint64 // a bit for each word of full that is not zero
 	tops  []uint64 // a bit for each word of sums that is not zero
-	count int
-	warm  int // members lowest in line that touchLeast has loaded and nobody took since
+	some  uint32   // a bit for each major that may have members
+	known least
+	line
+}
+
+// least is the bucket of the least value and that value, as long as they are known.
+type least struct {
+	bucket uint32 // nobody: not known
+	value  policy.Value
+	low    int64 // where the rings began then: as time moves on, what is overdue comes round
 }
 
 const nobody = 1<<32 - 1
 
-// maxBuckets bounds the queue's memory to 4 MiB of heads, whatever the policy.
-const maxBuckets = 1 << 20
+// maxBuckets bounds the queue's memory to 4 MiB of heads, or to 4 bytes a sample where those are
+// more. maxTicks bounds one ring, whose heads are to stay in cache.
+const (
+	maxBuckets = 1 << 20
+	maxTicks   = maxBuckets / 2
+)
 
 const never = -int64(policy.Never)
 
 func newQueue(recs []record, rule policy.Policy, horizon int64) queue {
-	q := queue{recs: recs, rule: rule}
-	limit := uint32(maxBuckets / rule.Majors)
+	q := queue{recs: recs, rule: rule, known: least{bucket: nobody}}
+	limit := min(max(maxBuckets, len(recs))/rule.Majors/2, maxTicks)
 	q.ticks = 64
-	for q.ticks < limit/2 && int64(q.ticks) < horizon {
+	for int(q.ticks) < limit && int64(q.ticks) < horizon {
 		q.ticks <<= 1
 	}
 	for int64(q.ticks)<<q.shift < horizon {
@@ -82,7 +94,10 @@ func (q *queue) insert(id sample.ID, v policy.Value) {
 		old.bits &^= firstBit
 	}
 	q.heads[b] = uint32(id)
-	q.count++
+	q.some |= 1 << v.Major
+	if v.Less(q.known.value) {
+		q.known.bucket = nobody
+	}
 }
 
 func (q *queue) remove(id sample.ID) {
@@ -102,17 +117,19 @@ func (q *queue) remove(id sample.ID) {
 		}
 	}
 	r.bits &^= firstBit
-	q.count--
 }
 
 // take removes the least.
 func (q *queue) take(id sample.ID) {
 	q.remove(id)
-	q.warm--
+	q.taken++
 }
 
 // emptied clears a bucket's bit, and those that summed it up alone.
 func (q *queue) emptied(b uint32) {
+	if b == q.known.bucket {
+		q.known.bucket = nobody
+	}
 	if q.full[b>>6] &^= 1 << (b & 63); q.full[b>>6] != 0 {
 		return
 	}
@@ -152,21 +169,21 @@ func (q *queue) value(bucket uint32, now policy.Tick) policy.Value {
 
 // least finds the member worth least and its value, good to a bucket.
 func (q *queue) least(now policy.Tick) (sample.ID, policy.Value, bool) {
-	b := q.lowest(now)
-	if b == nobody {
-		return sample.None, policy.Value{}, false
+	if low := q.low(now); q.known.bucket == nobody || q.known.low != low {
+		b := q.lowest(now)
+		if b == nobody {
+			return sample.None, policy.Value{}, false
+		}
+		q.known = least{bucket: b, value: q.value(b, now), low: low}
 	}
-	return sample.ID(q.heads[b]), q.value(b, now), true
+	return sample.ID(q.heads[q.known.bucket]), q.known.value, true
 }
 
 // lowest finds the bucket of the least value, or nobody.
 func (q *queue) lowest(now policy.Tick) uint32 {
-	if q.count == 0 {
-		return nobody
-	}
 	from := uint32(q.low(now)) & (q.ticks - 1)
-	for major := range q.rule.Majors {
-		start := uint32(major) * (q.ticks + 64)
+	for q.some != 0 {
+		start := uint32(bits.TrailingZeros32(q.some)) * (q.ticks + 64)
 		if q.heads[start+q.ticks] != nobody {
 			return start + q.ticks
 		}
@@ -176,43 +193,9 @@ func (q *queue) lowest(now policy.Tick) uint32 {
 		if b := q.after(start); b < start+from {
 			return b
 		}
+		q.some &= q.some - 1
 	}
 	return nobody
-}
-
-// chains is how many buckets touchLeast walks at once: as many as loads in flight.
-const chains = 16
-
-// touchLeast loads the members lowest in line, some more than n: evicting one after the other would
-// wait for each, since a bucket is a list; several lists overlap.
-func (q *queue) touchLeast(now policy.Tick, n int) {
-	if q.warm >= n {
-		return
-	}
-	b := q.lowest(now)
-	if b == nobody {
-		return
-	}
-	start := b - b%(q.ticks+64)
-	var at [chains]uint32
-	for i := range at {
-		at[i] = q.heads[b]
-		if b = q.after(b + 1); b >= start+q.ticks {
-			b = q.after(start)
-		}
-	}
-	for q.warm = 0; q.warm < 8*n; {
-		before := q.warm
-		for i, id := range at {
-			if id != nobody {
-				at[i] = q.recs[id].next
-				q.warm++
-			}
-		}
-		if q.warm == before {
-			return
-		}
-	}
 }
 
 // after returns the first non-empty bucket from b on, or nobody.

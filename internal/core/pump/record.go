@@ -38,7 +38,11 @@ const (
 	pinMask     = 0x7ff * pinOne
 )
 
-func (r *record) state() uint64     { return r.bits & stateMask }
+func (r *record) state() uint64 { return r.bits & stateMask }
+
+// missing is 1 if the sample is absent, else 0.
+func (r *record) missing() int { return int((r.bits&stateMask - 1) >> 63) }
+
 func (r *record) setState(s uint64) { r.bits = r.bits&^stateMask | s }
 func (r *record) member() bool      { return r.bits&memberBit != 0 }
 func (r *record) pinned() bool      { return r.bits >= pinOne }
