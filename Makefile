@@ -15,6 +15,8 @@ PYTHON ?= $(or $(wildcard /usr/bin/python3),python3)
 # What was built here, for the Python client.
 CLIENT := BELADY_BIN=$(CURDIR)/bin/belady PYTHONPATH=$(CURDIR)/python
 TOOLS := $(CURDIR)/.cache/bin
+# The same Python with the training frameworks that tests use.
+VENV := $(CURDIR)/.cache/venv
 # Tests look for the servers they start on PATH.
 export PATH := $(TOOLS):$(PATH)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -40,7 +42,7 @@ demo: build ## Stock DataLoader and Belady side by side (PYTHON=no: the daemon a
 
 .PHONY: test
 test: build race ## Install what tests need, build, vet, run every Go test with -race, then pytest
-	$(CLIENT) $(PYTHON) -m pytest -q python/tests
+	$(CLIENT) $(VENV)/bin/python -m pytest -q python/tests
 
 .PHONY: race
 race: tools ## Run go vet and every Go test with the race detector
@@ -77,9 +79,10 @@ fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: tools
-tools: go-present ## Install what the tests need: an S3 server, PyTorch, pytest
+tools: go-present ## Install what the tests need: an S3 server, PyTorch, pytest, frameworks
 	@scripts/install-versitygw.sh
 	@PYTHON=$(PYTHON) scripts/install-torch.sh
+	@PYTHON=$(PYTHON) scripts/install-frameworks.sh
 
 $(TOOLS)/staticcheck-$(STATICCHECK_VERSION):
 	@mkdir -p $(TOOLS)

@@ -44,6 +44,11 @@ class Progress:
         self._ahead: set[int] = set()
         self._raised: set[int] = set()
 
+    @property
+    def untouched(self) -> bool:
+        """The loop was given nothing yet."""
+        return not (self.given or self.exhausted or self._ahead or self._raised)
+
     def returned(self, number: int) -> None:
         """The loop was given a batch. Those that raised before it were passed over by the loop."""
         self._ahead |= self._raised

@@ -50,6 +50,13 @@ class LocalIterator:
         self.progress.epoch = self._delivery.epoch
         return self._delivery
 
+    def move(self, epoch: Epoch) -> None:
+        """Read another epoch, of an order that is foreseen; nothing was returned yet."""
+        if self._feed.order.foreseen:
+            if self._delivery is not None:
+                self._delivery.close()
+            self._delivery, self.progress.epoch = None, epoch
+
     def __iter__(self) -> LocalIterator:
         return self
 

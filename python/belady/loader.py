@@ -149,14 +149,22 @@ class DataLoader:
         if self._closed:
             raise LoaderClosed()
         epoch = self._next
-        if not self._follows:
-            self._next = Epoch(epoch.number + 1, 0, None)
-        else:
-            self._next = Epoch(epoch.number, 0, None)
+        unread = self._unread()
+        if unread is not None and (not self._follows or unread.number == epoch.number):
+            epoch = unread
+        self._next = Epoch(epoch.number if self._follows else epoch.number + 1, 0, None)
         iterator = self._iterator(epoch)
         self._progress = iterator.progress
         self._iterators.add(iterator)
         return iterator
+
+    def _unread(self) -> Optional[Epoch]:
+        """The last iterator's epoch, if that was dropped before it returned anything: frameworks
+        make one to see whether they can, and no epoch is read by that."""
+        now = self._progress
+        if now is None or not now.untouched or any(i.progress is now for i in self._iterators):
+            return None
+        return now.epoch if now.epoch.position else now.epoch._replace(seed=None)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, on this rank."""
@@ -165,10 +173,15 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iterators read, as DistributedSampler's; a position that was
         loaded for this epoch stays."""
-        self._follows = True
+        followed, self._follows = self._follows, True
         if epoch != self._next.number:
             self._next = Epoch(epoch, 0, None)
         now = self._progress
+        if now is not None and now.untouched and now.epoch.number != epoch and not followed:
+            # Nobody chose that one's epoch: Lightning says which only after it has the iterator.
+            for iterator in self._iterators:
+                if iterator.progress is now and isinstance(iterator, LocalIterator):
+                    iterator.move(Epoch(epoch, 0, None))
         if now is not None and (now.exhausted or now.epoch.number != epoch):
             self._progress = None
         set_epoch = getattr(self.order.sampler, "set_epoch", None)

@@ -188,6 +188,41 @@ def test_two_iterators_are_independent(dataset: belady.Dataset) -> None:
     assert [list(epoch) for epoch in zip(*both)] == alone
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unread_iterator_is_no_epoch(dataset: belady.Dataset, workers: int) -> None:
+    """Frameworks make one to see whether they can; some say the epoch after they have made one."""
+    with belady.DataLoader(
+        dataset, 25, True, seed=1, collate_fn=list, num_workers=workers
+    ) as loader:
+        epochs = [ours(loader), ours(loader)]
+        state = loader.state_dict()
+    with belady.DataLoader(
+        dataset, 25, True, seed=1, collate_fn=list, num_workers=workers
+    ) as loader:
+        iter(loader)
+        assert loader.state_dict()["epoch"] == 0
+        assert ours(loader) == epochs[0]
+        next(iter(loader))  # this one is
+        assert loader.state_dict()["epoch"] == 1
+        loader.load_state_dict({**state, "epoch": 1, "position": 50})
+        iter(loader)
+        assert ours(loader) == epochs[1][2:]
+        assert loader.state_dict()["epoch"] == 2
+
+
+def test_an_epoch_set_after_its_iterator_was_made(dataset: belady.Dataset) -> None:
+    with belady.DataLoader(dataset, 25, True, seed=1, collate_fn=list) as loader:
+        epochs = [ours(loader), ours(loader)]
+    with belady.DataLoader(dataset, 25, True, seed=1, collate_fn=list) as loader:
+        iterator = iter(loader)
+        loader.set_epoch(1)
+        assert list(iterator) == epochs[1]
+        assert loader.state_dict()["epoch"] == 2
+        iterator = iter(loader)  # of an epoch that somebody chose
+        loader.set_epoch(0)
+        assert list(iterator) == epochs[1] and ours(loader) == epochs[0]
+
+
 def test_orders_of_all_kinds_at_once(dataset: belady.Dataset) -> None:
     with belady.DataLoader(dataset, 25, True, seed=1, collate_fn=list) as seeded:
         with belady.DataLoader(dataset, 25, sampler=range(100), collate_fn=list) as sampled:
