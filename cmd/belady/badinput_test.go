@@ -124,7 +124,7 @@ func TestBadInput(t *testing.T) {
 	n.does("read", "img", "--epochs", "2", "--batch", "2")
 
 	n.refuses(1, `"nope".*known are img.*add it with`, "read", "nope")
-	n.refuses(1, `format "tar" is not known.*folder`, "dataset", "add", "x", n.images,
+	n.refuses(2, `format "tar" is not known.*folder`, "dataset", "add", "x", n.images,
 		"--format", "tar")
 	n.refuses(1, `no samples.*check the URL`, "dataset", "add", "x",
 		filepath.Join(n.images, "..", "empty"))
@@ -138,7 +138,20 @@ func TestBadInput(t *testing.T) {
 	n.refuses(1, `another daemon \(pid \d+\) uses .*: stop it, or give this one another --dir`,
 		"serve")
 	n.refuses(2, `ram is .* but this machine has .*: give less`, "serve", "--ram", "9999TiB")
+	n.refuses(2, `ram is 1 B, but must be at least 16MiB`, "serve", "--ram", "1")
 	n.refuses(2, `there is no verb "frobnicate"`, "frobnicate")
+	n.refuses(2, `there is no verb "frobnicate"`, "frobnicate", "--help")
+	n.refuses(2, `there is no verb "lss"`, "dataset", "lss", "--help")
+	n.refuses(2, `name ".x" is not possible`, "dataset", "add", ".x", n.images)
+	n.refuses(2, `name "a/b" is not possible`, "dataset", "show", "a/b")
+	n.refuses(2, `field`, "dataset", "add", "x", n.images, "--fields", "=")
+	n.refuses(2, `no driver for gopher://`, "dataset", "add", "x", "gopher://h")
+	n.refuses(2, `does not parse`, "dataset", "add", "x", "s3://%zz")
+	n.refuses(2, `smaples`, "dataset", "add", "x", "synth://s?smaples=3&size=10B")
+	n.refuses(2, `sise`, "dataset", "add", "x", "throttle+synth://s?samples=3&sise=10B")
+	n.refuses(2, `samples`, "dataset", "add", "x", "synth://s?samples=many&size=10B")
+	n.refuses(2, `credentials`, "dataset", "add", "x", "s3://me:secret@bucket/x")
+	n.refuses(1, `absent|no such`, "dataset", "add", "x", filepath.Join(n.images, "nowhere"))
 	n.refuses(2, `weight "nan" of img is not a positive number`, "read", "img=nan")
 	n.refuses(2, `only --kind torch-weighted draws by weights`, "read", "img=2")
 	n.refuses(2, `img is named twice`, "read", "img", "img")

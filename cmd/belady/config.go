@@ -21,7 +21,7 @@ import (
 // environment (BELADY_RAM) or in the YAML file that --config names (ram:); the first of these that
 // speaks wins, and without any the default holds.
 type config struct {
-	// Dir and Socket are as in environment.
+	// Dir and Socket are as in environment: every verb heeds them.
 	Dir    string `yaml:"dir"`
 	Socket string `yaml:"socket"`
 	// RAM is all the memory for samples: those kept from epoch to epoch and those on their way.
@@ -84,11 +84,9 @@ type setting struct {
 	set   func(c *config, text string) error
 }
 
-// settings are those that flags and the environment can give. Beside the fields of config this is
-// the only list of them.
+// settings are those of `belady serve` that flags and the environment can give. Beside the fields
+// of config this is the only list of them.
 var settings = []setting{
-	{"dir", "", func(c *config, text string) error { c.Dir = text; return nil }},
-	{"socket", "", func(c *config, text string) error { c.Socket = text; return nil }},
 	{"ram", "memory for samples, kept and on their way, such as 4GiB",
 		func(c *config, text string) error { return c.RAM.parse(text) }},
 	{"staging", "the part of --ram for batches on their way to consumers",
@@ -107,35 +105,20 @@ func (s setting) variable() string {
 	return "BELADY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
-// addConfigFlags gives a verb --config and a flag for every setting. --dir and --socket are the
-// root's already: they have no usage here.
+// addConfigFlags gives a verb a flag for every setting.
 func addConfigFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.String("config", "", "YAML file of settings (default $BELADY_CONFIG, or none)")
 	for _, s := range settings {
-		if s.usage != "" {
-			flags.String(s.name, "", s.usage+" (or $"+s.variable()+")")
-		}
+		flags.String(s.name, "", s.usage+" (or $"+s.variable()+")")
 	}
 }
 
-// loadConfig puts flags over environment over file over defaults, and validates the result. The
-// verb must be running: only then are the root's flags among its own.
-func loadConfig(cmd *cobra.Command, getenv func(string) string) (config, error) {
-	c := configDefaults()
-	flags := cmd.Flags()
-	file := getenv("BELADY_CONFIG")
-	if f := flags.Lookup("config"); f.Changed {
-		file = f.Value.String()
-	}
-	if file != "" {
-		if err := c.readFile(file); err != nil {
-			return config{}, fmt.Errorf("read settings from %s: %w", file, err)
-		}
-	}
+// override puts a verb's flags over the environment over what c, the file, says, and validates the
+// result.
+func (c config) override(cmd *cobra.Command, getenv func(string) string) (config, error) {
 	for _, s := range settings {
 		text, from := getenv(s.variable()), "$"+s.variable()
-		if f := flags.Lookup(s.name); f != nil && f.Changed {
+		if f := cmd.Flags().Lookup(s.name); f.Changed {
 			text, from = f.Value.String(), "--"+s.name
 		}
 		if text == "" {
@@ -145,17 +128,10 @@ func loadConfig(cmd *cobra.Command, getenv func(string) string) (config, error) 
 			return config{}, usagef("%s: %w", from, err)
 		}
 	}
-	if c.Dir == "" {
-		dir, err := defaultDir(getenv)
-		if err != nil {
-			return config{}, err
-		}
-		c.Dir = dir
+	if err := c.validate(); err != nil {
+		return config{}, usageError{err}
 	}
-	if c.Socket == "" {
-		c.Socket = defaultSocket(getenv, c.Dir)
-	}
-	return c, c.validate()
+	return c, nil
 }
 
 func (c *config) readFile(name string) error {

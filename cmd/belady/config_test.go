@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,17 +13,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// verb has the flags serve has, the root's and the settings', and was given args.
-func verb(t *testing.T, args ...string) *cobra.Command {
+// settingsOf is what serve makes of args and variables.
+func settingsOf(t *testing.T, getenv func(string) string, args ...string) (config, error) {
 	t.Helper()
+	var env environment
 	cmd := &cobra.Command{Use: "serve"}
-	cmd.Flags().String("dir", "", "")
-	cmd.Flags().String("socket", "", "")
+	cmd.Flags().StringVar(&env.SettingsFile, "config", "", "")
 	addConfigFlags(cmd)
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	return cmd
+	if err := env.resolve(getenv); err != nil {
+		return config{}, err
+	}
+	return env.Settings.override(cmd, getenv)
 }
 
 func variables(pairs map[string]string) func(string) string {
@@ -35,11 +39,9 @@ func TestConfigPrecedence(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := loadConfig(
-		verb(t, "--ram", "3GiB"),
-		variables(map[string]string{
-			"BELADY_CONFIG": file, "BELADY_RAM": "9GiB", "BELADY_STAGING": "128MiB",
-		}))
+	got, err := settingsOf(t, variables(map[string]string{
+		"BELADY_CONFIG": file, "BELADY_RAM": "9GiB", "BELADY_STAGING": "128MiB",
+	}), "--ram", "3GiB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +57,48 @@ func TestConfigPrecedence(t *testing.T) {
 	}
 }
 
+// Dir and socket of the file hold for every verb, below flags and the environment.
+func TestConfigPlaces(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "belady.yaml")
+	if err := os.WriteFile(file, []byte("dir: /file\nsocket: /file.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env         environment
+		variables   map[string]string
+		dir, socket string
+	}{
+		{environment{SettingsFile: file}, nil, "/file", "/file.sock"},
+		{environment{}, map[string]string{"BELADY_CONFIG": file, "BELADY_DIR": "/variable"},
+			"/variable", "/file.sock"},
+		{environment{SettingsFile: file, Dir: "/flag"},
+			map[string]string{"BELADY_DIR": "/variable", "BELADY_SOCKET": "/variable.sock"},
+			"/flag", "/variable.sock"},
+	} {
+		if err := c.env.resolve(variables(c.variables)); err != nil {
+			t.Fatal(err)
+		}
+		if c.env.Dir != c.dir || c.env.Socket != c.socket {
+			t.Errorf("%v: dir %s, socket %s", c.variables, c.env.Dir, c.env.Socket)
+		}
+	}
+	// A verb that has nothing to do with serving reads the dataset of the file's dir.
+	dir := t.TempDir()
+	if err := os.WriteFile(file, []byte("dir: "+dir+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"dataset", "add", "s", "synth://s?samples=3&size=10B", "--dir", dir},
+		{"dataset", "show", "s", "--config", file},
+	} {
+		if code, _, errs := belady(t, args...); code != exitOK {
+			t.Errorf("%v: code %d: %s", args, code, errs)
+		}
+	}
+}
+
 func TestConfigNeedsNoFile(t *testing.T) {
-	got, err := loadConfig(verb(t), variables(map[string]string{"HOME": "/home/ada"}))
+	got, err := settingsOf(t, variables(map[string]string{"HOME": "/home/ada"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +140,9 @@ func TestConfigValidates(t *testing.T) {
 		{"--ram", "-1GiB", `--ram: size "-1GiB" is not`},
 		{"--config", "/nowhere/belady.yaml", "read settings from /nowhere/belady.yaml"},
 	} {
-		_, err := loadConfig(verb(t, c.flag, c.value), home)
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s %s: got %v, want it to say %q", c.flag, c.value, err, c.says)
+		_, err := settingsOf(t, home, c.flag, c.value)
+		if err == nil || !strings.Contains(err.Error(), c.says) || !errors.As(err, new(usageError)) {
+			t.Errorf("%s %s: got %v, want a usage error that says %q", c.flag, c.value, err, c.says)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -44,7 +45,13 @@ func newDatasetAddCommand(env *environment, asJSON *bool) *cobra.Command {
 		Example: "  belady dataset add imagenet /data/imagenet/train\n" +
 			"  belady dataset add pairs s3://bucket/pairs --fields jpg,json\n" +
 			"  belady dataset add masks /data/m --fields 'image=images/*.jpg,mask=masks/*.png?'",
-		Args: cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+				return err
+			}
+			_, wrong := dataset.NewBuilder(opts)
+			return errors.Join(catalog.CheckName(args[0]), catalog.CheckURL(args[1]), wrong)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := scanProgress(env.Err, "scanning "+args[0])
 			result, err := env.catalog().Add(cmd.Context(), args[0], args[1], opts, report)
@@ -176,7 +183,7 @@ func newDatasetShowCommand(env *environment, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
 		Short: "Verify a dataset's manifest and show what it holds",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneDataset,
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := env.catalog().Open(args[0])
 			if err != nil {
@@ -189,6 +196,14 @@ func newDatasetShowCommand(env *environment, asJSON *bool) *cobra.Command {
 			return printDataset(env.Out, d)
 		},
 	}
+}
+
+// oneDataset wants the name of a dataset, known or not.
+func oneDataset(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+		return err
+	}
+	return catalog.CheckName(args[0])
 }
 
 func printDataset(w io.Writer, d *catalog.Dataset) error {
@@ -216,7 +231,7 @@ func newDatasetRemoveCommand(env *environment, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Forget a dataset; its origin is not touched",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneDataset,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := env.catalog().Remove(args[0]); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,12 +14,17 @@ import (
 // URL becomes an origin, and where output goes. Dir and Socket are valid once a verb runs, not
 // while commands are being built: flags are parsed in between.
 type environment struct {
-	// Dir holds manifests, logs and locks. Flag --dir, else $BELADY_DIR, else
-	// $XDG_DATA_HOME/belady, else ~/.local/share/belady.
+	// Dir holds manifests, logs and locks. Flag --dir, else $BELADY_DIR, else dir in the settings'
+	// file, else $XDG_DATA_HOME/belady, else ~/.local/share/belady.
 	Dir string
-	// Socket is the daemon's Unix socket. Flag --socket, else $BELADY_SOCKET, else
-	// $XDG_RUNTIME_DIR/belady.sock, else belady.sock in Dir.
+	// Socket is the daemon's Unix socket. Flag --socket, else $BELADY_SOCKET, else socket in the
+	// settings' file, else $XDG_RUNTIME_DIR/belady.sock, else belady.sock in Dir.
 	Socket string
+	// SettingsFile is a YAML file of settings. Flag --config, else $BELADY_CONFIG, else none.
+	SettingsFile string
+	// Settings is what that file says over the defaults, with Dir and Socket as above. Every verb
+	// needs those two; the rest is for `belady serve`.
+	Settings config
 	// OpenOrigin opens the origin a URL or a path names; the caller closes it.
 	OpenOrigin func(ctx context.Context, url string) (origin.Origin, error)
 	// Out takes results, Err progress and diagnostics, so that results can be piped.
@@ -28,6 +34,13 @@ type environment struct {
 // resolve fills what the flags left empty. The process environment is an argument so that tests
 // need not change the real one.
 func (e *environment) resolve(getenv func(string) string) error {
+	e.Settings = configDefaults()
+	if file := cmp.Or(e.SettingsFile, getenv("BELADY_CONFIG")); file != "" {
+		if err := e.Settings.readFile(file); err != nil {
+			return usagef("read settings from %s: %w", file, err)
+		}
+	}
+	e.Dir = cmp.Or(e.Dir, getenv("BELADY_DIR"), e.Settings.Dir)
 	if e.Dir == "" {
 		dir, err := defaultDir(getenv)
 		if err != nil {
@@ -35,16 +48,13 @@ func (e *environment) resolve(getenv func(string) string) error {
 		}
 		e.Dir = dir
 	}
-	if e.Socket == "" {
-		e.Socket = defaultSocket(getenv, e.Dir)
-	}
+	e.Socket = cmp.Or(e.Socket, getenv("BELADY_SOCKET"), e.Settings.Socket,
+		defaultSocket(getenv, e.Dir))
+	e.Settings.Dir, e.Settings.Socket = e.Dir, e.Socket
 	return nil
 }
 
 func defaultDir(getenv func(string) string) (string, error) {
-	if dir := getenv("BELADY_DIR"); dir != "" {
-		return dir, nil
-	}
 	if data := getenv("XDG_DATA_HOME"); data != "" {
 		return filepath.Join(data, "belady"), nil
 	}
@@ -56,9 +66,6 @@ func defaultDir(getenv func(string) string) (string, error) {
 }
 
 func defaultSocket(getenv func(string) string, dir string) string {
-	if socket := getenv("BELADY_SOCKET"); socket != "" {
-		return socket
-	}
 	if runtime := getenv("XDG_RUNTIME_DIR"); runtime != "" {
 		return filepath.Join(runtime, "belady.sock")
 	}

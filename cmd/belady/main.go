@@ -61,7 +61,11 @@ func execute(
 	ctx context.Context, env *environment, root *cobra.Command, started *bool, args []string,
 ) int {
 	root.SetArgs(args)
+	unknown := refuseHelpForUnknown(root)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = *unknown
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -103,6 +107,8 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 		"where Belady keeps its data (default $BELADY_DIR, or belady in the user's data folder)")
 	root.PersistentFlags().StringVar(&env.Socket, "socket", "",
 		"the daemon's Unix socket (default $BELADY_SOCKET, or belady.sock in the runtime folder)")
+	root.PersistentFlags().StringVar(&env.SettingsFile, "config", "",
+		"YAML file of settings (default $BELADY_CONFIG, or none)")
 
 	// Every verb, each from the file of its name.
 	root.AddCommand(
@@ -140,6 +146,23 @@ func refuseUnknownVerb(cmd *cobra.Command, args []string) error {
 		sentence += fmt.Sprintf("; did you mean %q?", near[0])
 	}
 	return errors.New(sentence)
+}
+
+// refuseHelpForUnknown makes `belady nonsense --help` as wrong as `belady nonsense`: cobra would
+// show the help of the last verb it knows and call that success. The error is set while root
+// executes.
+func refuseHelpForUnknown(root *cobra.Command) *error {
+	unknown := new(error)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			*unknown = refuseUnknownVerb(cmd, cmd.Flags().Args())
+		}
+		if *unknown == nil {
+			help(cmd, args)
+		}
+	})
+	return unknown
 }
 
 // oneLine flattens joined errors: a failure is one sentence, so that logs and scripts can use it.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -24,7 +23,8 @@ var originDrivers = map[string]func(context.Context, *url.URL) (origin.Origin, e
 	"synth": openSynth,
 }
 
-// openOrigin opens the origin that name, a URL or a path, stands for. The caller closes it.
+// openOrigin opens the origin that name, a URL or a path, stands for. The caller closes it. A name
+// that can be no origin is a usage error; an origin that is not there is a failure.
 func openOrigin(ctx context.Context, name string) (origin.Origin, error) {
 	if !strings.Contains(name, "://") {
 		return posix.New(name)
@@ -32,7 +32,7 @@ func openOrigin(ctx context.Context, name string) (origin.Origin, error) {
 	u, err := url.Parse(name)
 	if err != nil {
 		// The error's own text repeats the URL, which may hold a secret.
-		return nil, fmt.Errorf("open origin: its URL does not parse: %w", errors.Unwrap(err))
+		return nil, usagef("open origin: its URL does not parse: %w", errors.Unwrap(err))
 	}
 	if strings.HasPrefix(u.Scheme, "throttle+") {
 		return openThrottled(ctx, u)
@@ -44,7 +44,7 @@ func openDriver(ctx context.Context, u *url.URL) (origin.Origin, error) {
 	open := originDrivers[u.Scheme]
 	if open == nil {
 		known := strings.Join(slices.Sorted(maps.Keys(originDrivers)), "://, ")
-		return nil, fmt.Errorf("open origin %s: no driver for %s://, write a path or one of %s://",
+		return nil, usagef("open origin %s: no driver for %s://, write a path or one of %s://",
 			u.Redacted(), u.Scheme, known)
 	}
 	return open(ctx, u)
@@ -53,7 +53,7 @@ func openDriver(ctx context.Context, u *url.URL) (origin.Origin, error) {
 func openThrottled(ctx context.Context, u *url.URL) (origin.Origin, error) {
 	innerURL, config, err := throttle.ParseURL(u)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	inner, err := openDriver(ctx, innerURL)
 	if err != nil {
@@ -69,7 +69,7 @@ func openThrottled(ctx context.Context, u *url.URL) (origin.Origin, error) {
 func openFiles(_ context.Context, u *url.URL) (origin.Origin, error) {
 	dir, err := posix.ParseURL(u.String())
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	return posix.New(dir)
 }
@@ -77,7 +77,7 @@ func openFiles(_ context.Context, u *url.URL) (origin.Origin, error) {
 func openS3(ctx context.Context, u *url.URL) (origin.Origin, error) {
 	config, err := s3.ParseURL(u)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	return s3.New(ctx, config)
 }
@@ -85,7 +85,7 @@ func openS3(ctx context.Context, u *url.URL) (origin.Origin, error) {
 func openSynth(_ context.Context, u *url.URL) (origin.Origin, error) {
 	config, err := synth.ParseURL(u)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	return synth.New(config)
 }

@@ -31,7 +31,7 @@ func newServeCommand(env *environment) *cobra.Command {
 	}
 	addConfigFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := loadConfig(cmd, os.Getenv)
+		c, err := env.Settings.override(cmd, os.Getenv)
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ type Result struct {
 func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Options,
 	progress func(Progress),
 ) (Result, error) {
-	if err := errors.Join(CheckName(name), checkURL(url)); err != nil {
+	if err := errors.Join(CheckName(name), CheckURL(url)); err != nil {
 		return Result{}, err
 	}
 	if !strings.Contains(url, "://") {

@@ -79,8 +79,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkURL refuses passwords: the URL is kept and printed.
-func checkURL(text string) error {
+// CheckURL refuses passwords: the URL is kept and printed.
+func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.User == nil {
 		return nil // A path need not be a URL; its origin says what is wrong with it.
