@@ -10,17 +10,22 @@ After a fork the child drops its copy of the socket: leases stay the parent's.
 from __future__ import annotations
 
 import array
+import errno
 import os
 import select
 import socket
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Deque, Optional
 
 from belady import wire
-from belady.errors import ProtocolError
+from belady.errors import BadRequest, DaemonUnavailable, ProtocolError, SocketUnusable
 
+SOCKET_PATH_MAX = 107
+# How long one wait lasts: signals come through and clocks are looked at between two.
+SLICE_S = 0.1
 _FDS_ROOM = socket.CMSG_SPACE(wire.FDS_WAITING_MAX * 4)
 _RECEIVE = 1 << 16
 _RELEASES_MAX = 1 << 16
@@ -196,6 +201,51 @@ class Connection:
         self._out.clear()
         self._released.clear()
         self._close()
+
+
+def connect(path: str, timeout_s: float) -> Connection:
+    """A connection to the daemon that listens there."""
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+        raise BadRequest(
+            f"socket path {path} has over {SOCKET_PATH_MAX} bytes: name a shorter one with"
+            " $BELADY_SOCKET"
+        )
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+    except OSError as e:
+        sock.close()
+        if e.errno == errno.EACCES:
+            raise SocketUnusable(
+                f"the daemon on {path} belongs to another user: start your own with `belady serve`"
+            ) from e
+        raise DaemonUnavailable(
+            f"no daemon listens on {path}: start one with `belady serve` ({e})"
+        ) from e
+    except BaseException:
+        sock.close()
+        raise
+    return Connection(sock)
+
+
+def greet(connection: Connection, timeout_s: float) -> wire.Welcome:
+    """Exchange versions."""
+    deadline = time.monotonic() + timeout_s
+    connection.send(wire.hello())
+    while True:
+        frame = connection.frame()
+        if frame is None:
+            if time.monotonic() > deadline:
+                raise DaemonUnavailable(f"the daemon did not answer within {timeout_s:g} s")
+            connection.wait(SLICE_S)
+            continue
+        kind, payload = frame
+        if kind == wire.ERROR:
+            raise wire.decode_error(payload).exception()
+        if kind != wire.WELCOME:
+            raise ProtocolError(f"the daemon answered Hello with a frame of type {kind}")
+        return wire.decode_welcome(payload)
 
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()

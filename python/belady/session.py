@@ -6,9 +6,7 @@ reconnects when the daemon goes away and goes on with the same batch, and never 
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -17,22 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from belady import notice, wire
-from belady.connection import Connection, Lost
+from belady.connection import SLICE_S, Connection, Lost, connect, greet
 from belady.errors import (
     SHUTTING_DOWN,
-    BadRequest,
     BeladyError,
     DaemonUnavailable,
     LoaderClosed,
     ProtocolError,
     SampleChanged,
-    SocketUnusable,
     WaitTimeout,
 )
 from belady.slab import Slab, Token
 
-SOCKET_PATH_MAX = 107
-_SLICE_S = 0.1
 SAY_AFTER_S = 10.0
 _BACKOFF_FIRST_S = 0.005
 _BACKOFF_MAX_S = 0.5
@@ -218,10 +212,10 @@ class Session:
     # -- connecting
 
     def _attach(self) -> wire.Attached:
-        connection = _connect(self._config.socket, self._config.connect_s)
+        connection = connect(self._config.socket, self._config.connect_s)
         self._connection = connection
         try:
-            self._features = _greet(connection, self._config.connect_s).features
+            self._features = greet(connection, self._config.connect_s).features
             r = self._request
             connection.send(
                 wire.attach(
@@ -373,7 +367,7 @@ class Session:
                 return frame
             self._check_cancelled()
             waiting.check()
-            connection.wait(_SLICE_S)
+            connection.wait(SLICE_S)
 
     def _fail(self, connection: Connection, error: wire.ErrorFrame) -> None:
         if error.fatal and error.code == SHUTTING_DOWN:
@@ -556,56 +550,13 @@ def _block(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> Optional[
     return block
 
 
-def _connect(path: str, timeout_s: float) -> Connection:
-    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
-        raise BadRequest(
-            f"socket path {path} has over {SOCKET_PATH_MAX} bytes: name a shorter one with"
-            " $BELADY_SOCKET"
-        )
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout_s)
-        sock.connect(path)
-    except OSError as e:
-        sock.close()
-        if e.errno == errno.EACCES:
-            raise SocketUnusable(
-                f"the daemon on {path} belongs to another user: start your own with `belady serve`"
-            ) from e
-        raise DaemonUnavailable(
-            f"no daemon listens on {path}: start one with `belady serve` ({e})"
-        ) from e
-    except BaseException:
-        sock.close()
-        raise
-    return Connection(sock)
-
-
-def _greet(connection: Connection, timeout_s: float) -> wire.Welcome:
-    deadline = time.monotonic() + timeout_s
-    connection.send(wire.hello())
-    while True:
-        frame = connection.frame()
-        if frame is None:
-            if time.monotonic() > deadline:
-                raise DaemonUnavailable(f"the daemon did not answer within {timeout_s:g} s")
-            connection.wait(_SLICE_S)
-            continue
-        kind, payload = frame
-        if kind == wire.ERROR:
-            raise wire.decode_error(payload).exception()
-        if kind != wire.WELCOME:
-            raise ProtocolError(f"the daemon answered Hello with a frame of type {kind}")
-        return wire.decode_welcome(payload)
-
-
 def _give_back(connection: Connection, deadline: float) -> None:
     """Release the leases that were sent but never handed out, until the daemon's side ends."""
     try:
         while time.monotonic() < deadline:
             frame = connection.frame()
             if frame is None:
-                connection.wait(_SLICE_S)
+                connection.wait(SLICE_S)
             elif frame[0] == wire.LEASE:
                 connection.release(wire.decode_lease(frame[1]).seq)
             elif frame[0] == wire.SLAB:

@@ -9,7 +9,6 @@ returned.
 from __future__ import annotations
 
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any, Deque, NamedTuple, Optional
 
 from torch.utils.data import DataLoader
 
+from belady import notice
 from belady.ahead import ReadAhead
 from belady.errors import BadRequest, NotYetSupported
 from belady.torch.replay import EXACT, READ_AHEAD_ONLY, Replay, distributed_sampler, forecast
@@ -97,10 +97,9 @@ class Attachment:
         """An epoch begins: the same one as before, where set_epoch was forgotten."""
         sampler = distributed_sampler(loader._index_sampler)
         if sampler is not None and sampler.epoch == self._epoch_read:
-            warnings.warn(
+            notice.warn(
                 f"DistributedSampler.set_epoch was not called since epoch {sampler.epoch} was read:"
-                " the same order is read again",
-                stacklevel=5,
+                " the same order is read again"
             )
 
     def over(self, loader: Any, spare: Optional[_Spare]) -> None:
@@ -356,10 +355,9 @@ class Follower:
         self._blind = not self._foreseen
         self._foreseen, self._plan, self._coming, self._told = False, iter(()), deque(), 0
         self._attachment.drifted += 1
-        warnings.warn(
+        notice.warn(
             f"the loader's order is not what its sampler's state foretold ({why}): the rest of"
-            " this epoch is read ahead only as far as workers are handed it",
-            stacklevel=4,
+            " this epoch is read ahead only as far as workers are handed it"
         )
 
     def _over(self) -> None:
