@@ -4,7 +4,8 @@
 // reach outside it; links that stay inside are followed. A file's version is a hash of its size
 // and modification time, taken from the open descriptor before and after the bytes are read. It
 // never writes, and never opens anything but regular files and directories. A read that hangs in
-// the kernel (a dead NFS server) cannot be cancelled; it ends when the kernel gives up.
+// the kernel (a dead NFS server) cannot be cancelled, but whoever waits for it is let go at its
+// deadline; hang.go says how.
 package posix
 
 import (
@@ -43,6 +44,8 @@ func ParseURL(s string) (string, error) {
 type files struct {
 	dir  string
 	root *os.Root
+	open func(name string, flag int, perm os.FileMode) (*os.File, error) // the root's
+	wait *waits                                                          // nil: reads do not hang
 }
 
 // New opens the directory dir as an origin.
@@ -55,7 +58,11 @@ func New(dir string) (origin.Origin, error) {
 	if err != nil {
 		return nil, classify(err, abs, "check that the directory exists and may be read")
 	}
-	return &files{dir: abs, root: root}, nil
+	f := &files{dir: abs, root: root, open: root.OpenFile}
+	if mayHang(abs) {
+		f.wait = newWaits()
+	}
+	return f, nil
 }
 
 func (f *files) URL() string { return (&url.URL{Scheme: "file", Path: f.dir}).String() }
@@ -68,9 +75,17 @@ func (f *files) Read(ctx context.Context, part dataset.Part, dst []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if f.wait == nil {
+		return f.read(part, dst)
+	}
+	return f.wait.read(ctx, f, part, dst)
+}
+
+// read is Read for as long as it takes.
+func (f *files) read(part dataset.Part, dst []byte) error {
 	// O_NONBLOCK: a FIFO put in place of a sample must be an error, not a reader that waits for
 	// a writer. Regular files ignore it.
-	file, err := f.root.OpenFile(part.Name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := f.open(part.Name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return classify(err, f.path(part.Name), "make it readable for this user")
 	}

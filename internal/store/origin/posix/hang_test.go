@@ -1,0 +1,105 @@
+package posix
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"belady/internal/core/dataset"
+	"belady/internal/store/origin"
+)
+
+// hanging is an origin that takes its reads for ones that may hang, and whose file "pipe" does: it
+// is a FIFO, and opening one waits in the kernel until somebody writes.
+func hanging(t *testing.T) (f *files, release func()) {
+	t.Helper()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("bytes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	f = o.(*files)
+	f.wait = newWaits()
+	f.open = func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return f.root.OpenFile(name, flag&^syscall.O_NONBLOCK, perm)
+	}
+	return f, func() {
+		writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range cap(f.wait.slots) { // every slot is free again once no read hangs
+			f.wait.slots <- struct{}{}
+		}
+		_ = writer.Close()
+	}
+}
+
+// A read that hangs in the kernel ends at its deadline, with an error that may be retried; the
+// caller's memory is its own again, and other reads go on.
+func TestHangingRead(t *testing.T) {
+	f, release := hanging(t)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	dst := []byte("mine!")
+	err := f.Read(ctx, dataset.Part{Name: "pipe"}, dst)
+	if !errors.Is(err, origin.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "does not answer") {
+		t.Fatalf("got %v", err)
+	}
+	if string(dst) != "mine!" {
+		t.Errorf("the caller's memory is %q", dst)
+	}
+	for range 3 {
+		if err := f.Read(t.Context(), dataset.Part{Name: "file"}, dst); err != nil ||
+			string(dst) != "bytes" {
+			t.Errorf("read %q, %v", dst, err)
+		}
+	}
+}
+
+// However many reads hang, no more than so many threads and buffers do.
+func TestHangingReadsAreBounded(t *testing.T) {
+	f, release := hanging(t)
+	f.wait.slots = make(chan struct{}, 8)
+	defer release()
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		err := f.Read(ctx, dataset.Part{Name: "pipe"}, make([]byte, 5))
+		cancel()
+		if !errors.Is(err, origin.ErrUnavailable) {
+			t.Fatalf("read %d: %v", i, err)
+		}
+		if says := strings.Contains(err.Error(), "8 reads already wait"); says != (i >= 8) {
+			t.Errorf("read %d: %v", i, err)
+		}
+	}
+	if n := len(f.wait.slots); n != 8 {
+		t.Errorf("%d reads hang", n)
+	}
+}
+
+func TestLocalReadsAreDirect(t *testing.T) {
+	if mayHang("/dev/shm") {
+		t.Error("shared memory is taken for a network's file system")
+	}
+	if !mayHang("/proc") || !mayHang(filepath.Join(t.TempDir(), "nowhere")) {
+		t.Error("an unknown file system is taken for a local one")
+	}
+}
