@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from operator import index
 from typing import Any, Callable, Optional, Union
 
 from belady import daemon, direct, scan
@@ -35,6 +36,13 @@ class Dataset:
         source: Union[str, os.PathLike[str]],
         transform: Optional[Callable[[Sample], Any]] = None,
     ) -> None:
+        if not isinstance(source, (str, os.PathLike)):
+            raise TypeError(
+                f"a dataset is a name, a path or a URL and not of type {type(source).__name__}:"
+                " keep PyTorch's DataLoader for datasets of your own"
+            )
+        if transform is not None and not callable(transform):
+            raise TypeError(f"transform is {transform!r}, but must be a callable or None")
         self.source = os.fspath(source)
         self.transform = transform
         self._url = _url(source)
@@ -122,7 +130,7 @@ class Dataset:
 
         `belady.DataLoader` knows what comes next and is much faster.
         """
-        ids = [self._checked(int(i)) for i in indices]
+        ids = [self._checked(index(i)) for i in indices]
         if not ids:
             return []
         if self._reader is None:

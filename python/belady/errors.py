@@ -29,6 +29,9 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
     ├── LoaderClosed         (RuntimeError)     used after close(), or in another process
     └── NotYetSupported      (NotImplementedError)  PyTorch has it, this version does not
+
+Arguments that are wrong by themselves are TypeError and ValueError, as in PyTorch: of the wrong
+type, out of range, or excluding each other.
 """
 
 from __future__ import annotations

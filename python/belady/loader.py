@@ -8,6 +8,7 @@ session serves epoch after epoch, so that the next epoch's first batches wait wh
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Union
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Union
 from belady.dataset import Dataset
 from belady.decode import Meter
 from belady.epochs import Epoch, Ids, Order, Progress
-from belady.errors import LoaderClosed, StateMismatch
+from belady.errors import BadRequest, LoaderClosed, StateMismatch
 from belady.feed import Feed
 from belady.iterators import LocalIterator, WorkerIterator
-from belady.options import ARENA, PREFETCH_FACTOR, PROCESS, REPLACE, THREAD, refuse
+from belady.options import ARENA, PREFETCH_FACTOR, PROCESS, REPLACE, THREAD, refuse, whole
 from belady.replacing import Replacing
 from belady.shape import STACK, Shaper
 from belady.threads import Options as ThreadOptions
@@ -100,6 +101,9 @@ class DataLoader:
         worker_type: Literal["process", "thread"] = "process",
         mesh: Any = None,
     ) -> None:
+        whole(True, batch_size=batch_size, prefetch_factor=prefetch_factor, seed=seed, rank=rank,
+              world_size=world_size)
+        whole(False, num_workers=num_workers, lookahead=lookahead)
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -121,6 +125,7 @@ class DataLoader:
         self.seed = seed
         self.lookahead = lookahead
         self.world = here(rank, world_size, mesh)
+        self._world_found = rank is None and world_size is None and mesh is None
         self.order = Order(
             self.dataset, self.world, batch_size, self.shuffle, seed, drop_last, sampler_drop_last,
             sampler, batch_sampler, generator,
@@ -148,6 +153,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._closed:
             raise LoaderClosed()
+        self._refuse_another_world()
         epoch = self._next
         unread = self._unread()
         if unread is not None and (not self._follows or unread.number == epoch.number):
@@ -166,6 +172,17 @@ class DataLoader:
             return None
         return now.epoch if now.epoch.position else now.epoch._replace(seed=None)
 
+    def _refuse_another_world(self) -> None:
+        """A loader deals for the world it was made in: in another one ranks would read the same
+        samples, or leave some out."""
+        now = here(None, None) if self._world_found else self.world
+        if now != self.world:
+            raise BadRequest(
+                f"the loader was made by rank {self.world.rank} of {self.world.size} and is read by"
+                f" rank {now.rank} of {now.size}: make a new one, and give it this one's"
+                " state_dict() if it was read before"
+            )
+
     def __len__(self) -> int:
         """Batches of a whole epoch, on this rank."""
         return self.order.batches()
@@ -173,6 +190,7 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iterators read, as DistributedSampler's; a position that was
         loaded for this epoch stays."""
+        whole(False, epoch=epoch)
         followed, self._follows = self._follows, True
         if epoch != self._next.number:
             self._next = Epoch(epoch, 0, None)
@@ -211,6 +229,11 @@ class DataLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a position. Iterators that are alive stay where they are."""
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"a state is the dict that state_dict() returned, not of type"
+                f" {type(state).__name__}"
+            )
         if state.get("version") != STATE_VERSION:
             raise StateMismatch(
                 f"the state's version is {state.get('version')!r}, and {STATE_VERSION} is read"
@@ -227,8 +250,13 @@ class DataLoader:
                     f"the state is of another {what}: its {key} is {state.get(key)!r} and this"
                     f" loader's {mine[key]!r}"
                 )
+        most = sys.maxsize if self.order.kind == "explicit" else len(self.dataset)
+        for key, limit in (("epoch", sys.maxsize), ("position", most)):
+            value = state.get(key)
+            if not isinstance(value, int) or not 0 <= value <= limit:
+                raise StateMismatch(f"the state's {key} is {value!r}: state_dict() gave no such")
         seed = state["seed"] if self.order.kind == "torch-random" else None
-        self._next = Epoch(int(state["epoch"]), int(state["position"]), seed)
+        self._next = Epoch(state["epoch"], state["position"], seed)
         self._progress = None
 
     # -- the rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.context import BaseContext
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from belady import wire
 from belady.errors import BadRequest
@@ -18,6 +18,15 @@ RAISE, REPLACE = "raise", "replace"
 ARENA = "arena"
 # PyTorch's default where there are workers.
 PREFETCH_FACTOR = 2
+
+
+def whole(optional: bool, **arguments: Any) -> None:
+    """Raise for the first argument that is no whole number; None is one where it is optional."""
+    for name, value in arguments.items():
+        if value is None and optional:
+            continue
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is {value!r}, but must be a whole number")
 
 
 def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:
@@ -42,6 +51,10 @@ def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:
         raise ValueError(
             'collate_fn="stack" excludes transform, worker processes and batch_size=None'
         )
+    if loader.collate_fn not in (None, STACK) and not callable(loader.collate_fn):
+        raise TypeError(
+            f'collate_fn is {loader.collate_fn!r}, but must be a callable, "stack" or None'
+        )
     if loader.collate_fn is None and loader.dataset.raw:
         raise BadRequest(
             "default_collate cannot put undecoded samples together: give the dataset a transform,"
@@ -62,8 +75,12 @@ def _refuse_order(loader: DataLoader, shuffle: Optional[bool]) -> None:
         raise ValueError("batch_size=None excludes drop_last")
     if loader.batch_size is not None and loader.batch_size < 1:
         raise ValueError(f"batch_size is {loader.batch_size}, but must be at least 1")
+    if loader.seed is not None and not -(1 << 63) <= loader.seed < 1 << 63:
+        raise ValueError(f"seed is {loader.seed}, but must fit into 64 bits")
     if loader.seed is not None and (sampled or loader.generator is not None):
         raise ValueError("seed excludes sampler, batch_sampler and generator")
+    if loader.generator is not None and not hasattr(loader.generator, "get_state"):
+        raise TypeError(f"generator is {loader.generator!r}, but must be a torch.Generator")
     if loader.generator is not None and loader.world.size > 1 and not sampled:
         raise BadRequest("generator shuffles one rank only: give seed= in a world of several")
 
@@ -71,6 +88,8 @@ def _refuse_order(loader: DataLoader, shuffle: Optional[bool]) -> None:
 def _refuse_workers(loader: DataLoader) -> None:
     if loader.num_workers < 0:
         raise ValueError("num_workers must not be negative")
+    if not isinstance(loader.timeout, (int, float)):
+        raise TypeError(f"timeout is {loader.timeout!r}, but must be a number of seconds")
     if loader.timeout < 0:
         raise ValueError("timeout must not be negative")
     if loader.worker_type not in (PROCESS, THREAD):
