@@ -152,21 +152,26 @@ func (p *Pump) toStage(ids []sample.ID) []sample.ID {
 }
 
 // room reports whether the priced batch fits: each cursor may fill its own reserve; beyond it, it
-// must leave the others' unused reserves alone. A batch larger than the reserve goes alone.
+// must leave the others' unused reserves alone. A batch larger than the reserve goes alone. One
+// that has nothing ahead of it gets its share even where others have taken it, before it came or
+// under a larger plan: they may be waiting for it, as ranks do for each other, and let go of
+// nothing until it moves. The memory for that is found, or the plan gives way.
 func (p *Pump) room(c *cursor) bool {
 	free := p.plan.Staging - p.staging - p.promised
+	live, reserved := int64(1), int64(0)
+	for i := range p.cursors {
+		if d := &p.cursors[i]; d.live && d != c && !d.ended() {
+			live++
+			reserved += max(d.reserve-d.used, 0)
+		}
+	}
+	if c.lease == c.admit && c.used+c.price <= p.plan.Staging/live {
+		return true
+	}
 	if c.price > free {
 		return false
 	}
-	if c.price == 0 || c.used == 0 || c.used+c.price <= c.reserve {
-		return true
-	}
-	for i := range p.cursors {
-		if d := &p.cursors[i]; d.live && d != c {
-			free -= max(d.reserve-d.used, 0)
-		}
-	}
-	return c.price <= free
+	return c.price == 0 || c.used == 0 || c.used+c.price <= c.reserve || c.price <= free-reserved
 }
 
 // refuse gives up on a batch that all of staging cannot hold; the consumer is told, and detaches.

@@ -220,6 +220,10 @@ func (p *Pump) reclaimRun(c *cursor, h uint32) {
 		if rec.bits&stateMask == fetching && rec.handle() == h {
 			rec.setState(present)
 		}
+		if p.late && !rec.pinned() && rec.member() && int(id) < p.sweep && !p.plan.InSet(id) {
+			p.evict(id)
+			continue
+		}
 		if rec.bits&(memberBit|stateMask|pinMask) == present {
 			rec.setState(absent)
 			drop.Set(i)

@@ -52,10 +52,10 @@ type Pump struct {
 	ref       int   // the cursor whose batches are the ticks
 	reclaims  []reclaim
 	previews  []preview
-	sweep     int // next record to look at after a new plan; len(recs) when done
-	budget    int // positions this Step may still handle
-	more      bool
-	steps     uint64
+	sweeping
+	budget int // positions this Step may still handle
+	more   bool
+	steps  uint64
 	scratch
 	moves []Move
 }
@@ -64,6 +64,12 @@ type Pump struct {
 type scratch struct {
 	touched uint64            // gives the loads of touch a purpose
 	chosen  [MaxRun]sample.ID // the samples of a run that a loop picked
+}
+
+// sweeping is the coming down to a new plan.
+type sweeping struct {
+	sweep int  // next record to look at; len(recs) when done
+	late  bool // it passed members that were pinned: their last release lets them go
 }
 
 // reclaim is a released batch whose samples are being let go.
@@ -75,7 +81,7 @@ type reclaim struct {
 // New makes a pump for a plan.
 func New(p *plan.Plan) *Pump {
 	n := p.Sizes.Len()
-	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweep: n}
+	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweeping: sweeping{sweep: n}}
 	for id := range pm.recs {
 		pm.recs[id].setSize(p.Size(sample.ID(id)))
 	}
@@ -164,10 +170,16 @@ func (p *Pump) replan(next *plan.Plan) {
 		return
 	}
 	p.plan = next
-	p.sweep = 0
+	p.sweep, p.late = 0, false
+	for i := range p.cursors {
+		if c := &p.cursors[i]; !c.opened {
+			c.scan, c.price = c.pos, 0 // what the next batch takes of staging is another thing now
+		}
+	}
 }
 
-// sweepSome lets go of members that a new plan has no room for.
+// sweepSome lets go of members that a new plan has no room for. Those that are pinned stay members
+// until their last release: charged to staging, they would keep others from being fetched.
 func (p *Pump) sweepSome() {
 	if !p.plan.Rule.Fixed {
 		for p.kept > p.plan.Keep && p.budget > 0 && p.evictLeast() {
@@ -177,7 +189,11 @@ func (p *Pump) sweepSome() {
 	}
 	for p.sweep < len(p.recs) && p.budget > 0 {
 		id := sample.ID(p.sweep)
-		if p.recs[id].member() && !p.plan.InSet(id) {
+		switch r := &p.recs[id]; {
+		case !r.member() || p.plan.InSet(id):
+		case r.pinned():
+			p.late = true
+		default:
 			p.evict(id)
 		}
 		p.sweep++
@@ -187,7 +203,7 @@ func (p *Pump) sweepSome() {
 
 func (p *Pump) evictLeast() bool {
 	id, _, ok := p.queue.least(p.clock())
-	if ok {
+	if ok = ok && p.mayLeave(id, 0); ok {
 		p.queue.take(id)
 		p.evict(id)
 	}
@@ -255,6 +271,9 @@ func (p *Pump) Present(id sample.ID) bool {
 	// A sample counts as fetching until its run is reclaimed, though it may long have come.
 	return r.state() == present || r.state() == fetching && !p.runs[r.handle()].asked
 }
+
+// Kept reports whether the tier keeps a sample, or is to keep it once it is there.
+func (p *Pump) Kept(id sample.ID) bool { return p.recs[id].member() }
 
 // Lent appends the samples of batches that consumers hold.
 func (p *Pump) Lent(dst []sample.ID) []sample.ID {

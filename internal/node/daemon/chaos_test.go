@@ -20,7 +20,7 @@ import (
 func TestChaos(t *testing.T) {
 	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			n := start(t, 320*mib, func(c *config) {
+			n := start(t, 96*mib, func(c *config) {
 				c.Staging = 24 * mib
 				c.Retry.TotalTimeout = 20 * time.Second
 			})
@@ -48,6 +48,15 @@ func TestChaos(t *testing.T) {
 			if total < 200 {
 				t.Errorf("only %d batches were served: nothing was tried", total)
 			}
+			// One that died without a word may still be let in, and an idle dataset go for it.
+			eventually(t, "nobody is there", func() bool {
+				for _, s := range n.status().Datasets {
+					if s.Ranks > 0 {
+						return false
+					}
+				}
+				return n.status().Sessions == 0
+			})
 			for _, s := range n.status().Datasets {
 				n.quiet(s.Dataset)
 			}

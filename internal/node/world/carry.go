@@ -114,7 +114,7 @@ func (w *World) need(c *Cursor, k int) {
 
 // start allocates a fetch's memory and queues it; without memory it waits for some to be freed.
 func (w *World) start(f *fetch) {
-	if len(w.stuck) > 0 || !w.allocate(f) {
+	if len(w.stuck) > 0 || !w.allocate(f) { // in turn: the first in line collects room
 		if len(w.stuck) == 0 {
 			w.tight, w.gaveWay = time.Now(), time.Now()
 		}
@@ -124,62 +124,31 @@ func (w *World) start(f *fetch) {
 	w.fetcher.push(f)
 }
 
-// allocate gives every sample of a fetch a place: all or nothing. Samples to be kept go to where
+// allocate gives every sample of a fetch a place, or as many as there is room for: the rest waits,
+// and what has a place keeps it, since room often comes in pieces. Samples to be kept go to where
 // those are, the others share runs; where one kind has run out they take the other, since room
 // left between samples that stay must not stop those that pass.
 func (w *World) allocate(f *fetch) bool {
-	runs := 0
-	for i := range f.tasks {
-		t := &f.tasks[i]
+	for ; f.placed < len(f.tasks); f.placed++ {
+		t := &f.tasks[f.placed]
+		alloc, other := w.arena.AllocRun, w.arena.AllocKept
 		if f.slots.Has(int(t.at)) {
-			if p, ok := w.arena.AllocKept(t.size); ok {
-				t.place = p
-				continue
+			alloc, other = other, alloc
+		}
+		p, ok := alloc(t.size)
+		if !ok {
+			if p, ok = other(t.size); !ok {
+				return false
 			}
 		}
-		t.place = 0
-		f.sizes[runs] = t.size
-		runs++
-	}
-	if runs > 0 && !w.arena.AllocRun(f.sizes[:runs], f.places[:runs]) &&
-		!w.allocKept(f.sizes[:runs], f.places[:runs]) {
-		for i := range f.tasks {
-			if t := &f.tasks[i]; t.place != 0 {
-				w.arena.Free(t.place)
-				t.place = 0
-			}
-		}
-		return false
-	}
-	runs = 0
-	for i := range f.tasks {
-		t := &f.tasks[i]
-		if t.place == 0 {
-			t.place = f.places[runs]
-			runs++
-		}
-		w.places[t.id] = t.place
-		t.dst = w.arena.Bytes(t.place, t.size)
-	}
-	return true
-}
-
-// allocKept finds a place among kept samples for each size: all or nothing.
-func (w *World) allocKept(sizes []uint32, places []arena.Place) bool {
-	for i, size := range sizes {
-		var ok bool
-		if places[i], ok = w.arena.AllocKept(size); !ok {
-			for _, p := range places[:i] {
-				w.arena.Free(p)
-			}
-			return false
-		}
+		w.places[t.id] = p
+		t.dst = w.arena.Bytes(p, t.size)
 	}
 	return true
 }
 
 // abandon ends the stuck fetches of ranks that have left, once all have: they need no memory to be
-// given up.
+// given up, and give back what they had collected.
 func (w *World) abandon() {
 	if w.live.Load() > 0 {
 		return
@@ -193,6 +162,9 @@ func (w *World) abandon() {
 		e := pump.Event{Kind: pump.Staged, Cursor: f.run.Cursor, Run: f.run}
 		for i := range f.tasks {
 			e.Failed.Set(int(f.tasks[i].at))
+			if i < f.placed {
+				w.free(f.tasks[i].id)
+			}
 		}
 		w.fetcher.recycle(f)
 		w.mail.post(e)

@@ -10,7 +10,6 @@ import (
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
 	"belady/internal/node/event"
-	"belady/internal/store/arena"
 )
 
 // errLeft fails what a rank no longer wants.
@@ -18,11 +17,10 @@ var errLeft = errors.New("the rank has left")
 
 // task is one sample of a fetch.
 type task struct {
-	id    sample.ID
-	at    int32 // its place in the run
-	size  uint32
-	place arena.Place
-	dst   []byte
+	id   sample.ID
+	at   int32 // its place in the run
+	size uint32
+	dst  []byte
 }
 
 // fetch is a run on its way from the origin. Goroutines claim its tasks a few at a time; the one
@@ -32,8 +30,7 @@ type fetch struct {
 	slots  pump.Mask
 	cursor *Cursor
 	tasks  []task
-	sizes  [pump.MaxRun]uint32
-	places [pump.MaxRun]arena.Place
+	placed int // tasks that have memory; the owner's
 
 	next int          // first unclaimed task; guarded by the fetcher
 	left atomic.Int32 // tasks not ended
@@ -42,6 +39,9 @@ type fetch struct {
 	failed pump.Mask      // guarded by mu
 	errs   []*SampleError // guarded by mu: why, but for ranks that have left
 }
+
+// wants is the size of the next sample that has no memory yet.
+func (f *fetch) wants() uint32 { return f.tasks[f.placed].size }
 
 // fetcher reads runs from the origin, in the order they were asked for, with as many requests at
 // once as pays.
@@ -73,7 +73,7 @@ func newFetcher(w *World, most int) *fetcher {
 func (f *fetcher) prepare(m *pump.Move, ids []sample.ID, c *Cursor) *fetch {
 	job := f.spare.Get().(*fetch)
 	job.run, job.slots, job.cursor = m.Run, m.Slots, c
-	job.tasks, job.next = job.tasks[:0], 0
+	job.tasks, job.placed, job.next = job.tasks[:0], 0, 0
 	job.failed, job.errs = pump.Mask{}, nil
 	for i, id := range ids {
 		if m.Mask.Has(i) {

@@ -104,7 +104,9 @@ type jam struct {
 type drainage struct {
 	draining  bool // the next step is to look at them
 	scheduled bool // a timer will ask for that
-	drained   int  // passes over them that moved nothing
+	passes    int  // over them, so far
+	drained   int  // of those, the last ones that changed nothing
+	leaving   int  // samples in them at the last one that did
 }
 
 // New opens a world and starts it.

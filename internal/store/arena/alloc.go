@@ -9,7 +9,7 @@ import (
 func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 	unit := (uint64(size) + Align - 1) / Align
 	if unit >= uint64(len(a.classOf)) {
-		return a.allocLarge(size)
+		return a.allocLarge(size, false)
 	}
 	class := a.classOf[unit]
 	ref := a.partial[class]
@@ -44,10 +44,10 @@ func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 func (a *Arena) openRegion(class uint8) spanRef {
 	c := a.classes[class]
 	n := c.Spans
-	ref := a.take(int(n), false, spanSlots)
+	ref := a.take(int(n), spanSlots, false)
 	if ref == 0 && n > 1 {
 		n = 1
-		ref = a.take(1, false, spanSlots)
+		ref = a.take(1, spanSlots, false)
 	}
 	if ref == 0 {
 		return 0
@@ -72,8 +72,8 @@ func (a *Arena) borrow(class uint8) spanRef {
 
 // allocLarge places a sample on spans of its own, from the far end, so that the rest of the slab
 // stays in one piece.
-func (a *Arena) allocLarge(size uint32) (Place, bool) {
-	ref := a.take(spansFor(size), true, spanLarge)
+func (a *Arena) allocLarge(size uint32, passing bool) (Place, bool) {
+	ref := a.take(spansFor(size), spanLarge, passing)
 	if ref == 0 {
 		return 0, false
 	}
@@ -92,56 +92,36 @@ func (a *Arena) AllocKept(size uint32) (Place, bool) {
 	return a.AllocSlot(size)
 }
 
-// AllocRun finds places for the samples of one run, in order, one behind the other; where a span
-// is full the run goes on in another. All or nothing: false leaves places undefined and the arena
-// as it was. Samples larger than a span get spans of their own, and are no part of the run.
-func (a *Arena) AllocRun(sizes []uint32, places []Place) bool {
-	before := a.runs
-	for i, size := range sizes {
-		var ok bool
-		if places[i], ok = a.bump(&a.runs, size); ok {
-			continue
-		}
-		for _, p := range places[:i] {
-			a.Free(p)
-		}
-		if a.runs.open == 0 && before.open != 0 {
-			a.span(before.open).live++ // open again: it still holds what it held before
-		}
-		a.runs = before
-		return false
-	}
-	return true
-}
+// AllocRun finds a place for the next sample that only passes: behind the one before it, so that
+// what arrives together goes together. One larger than a span gets spans of its own. Where nothing
+// else has room it may lie in a draining slab: see Spill. False: the arena is full.
+func (a *Arena) AllocRun(size uint32) (Place, bool) { return a.bump(&a.runs, size) }
 
 // stream is a region being filled from one end: samples are placed one behind the other, and the
 // region goes with its last sample.
 type stream struct {
-	kind    spanKind
-	spans   int // of a region
-	fromEnd bool
-	open    spanRef // the region being filled, 0 for none
-	offset  uint32  // where in it the next sample goes
+	kind   spanKind
+	spans  int     // of a region
+	open   spanRef // the region being filled, 0 for none
+	offset uint32  // where in it the next sample goes
+	end    uint32  // and where it must end
 }
 
 // bump places one sample at the end of a stream.
 func (a *Arena) bump(b *stream, size uint32) (Place, bool) {
 	if size > SpanBytes {
-		return a.allocLarge(size)
+		return a.allocLarge(size, b.kind == spanRun)
 	}
-	// An empty sample takes a line too, so that its place names the span that counts it.
-	room := max(Align, (size+Align-1)/Align*Align)
-	if b.open == 0 || int64(b.offset)+int64(room) > int64(a.span(b.open).spans)*SpanBytes {
-		ref := a.take(b.spans, b.fromEnd, b.kind)
+	room := lines(size)
+	if b.open == 0 || b.offset+room > b.end {
+		ref := a.take(b.spans, b.kind, b.kind == spanRun)
 		if ref == 0 && b.spans > 1 {
-			ref = a.take(1, b.fromEnd, b.kind) // a longer tail is better than no room
+			ref = a.take(1, b.kind, b.kind == spanRun) // a longer tail is better than no room
 		}
 		if ref == 0 {
 			return 0, false
 		}
-		a.closeStream(b)
-		b.open, b.offset = ref, 0
-		a.span(ref).live = 1 // being open: closeStream takes it back
+		a.reopen(b, ref, 0, uint32(a.span(ref).spans)*SpanBytes)
 	}
 	sp := a.span(b.open)
 	sp.live++
@@ -150,6 +130,17 @@ func (a *Arena) bump(b *stream, size uint32) (Place, bool) {
 	b.offset += room
 	a.count(b.kind, int64(size))
 	return p, true
+}
+
+// lines is what a sample takes of a stream. An empty one takes a line too, so that its place names
+// the span that counts it.
+func lines(size uint32) uint32 { return max(Align, (size+Align-1)/Align*Align) }
+
+// reopen makes a stream go on in a region, between two offsets of it.
+func (a *Arena) reopen(b *stream, ref spanRef, from, end uint32) {
+	a.closeStream(b)
+	b.open, b.offset, b.end = ref, from, end
+	a.span(ref).live++ // being open: closeStream takes it back
 }
 
 // count adds to the account that samples of the kind are charged to.
@@ -173,8 +164,8 @@ func (a *Arena) closeStream(b *stream) {
 	}
 }
 
-// Free ends a place. A slot returns to its class; a run's span goes with its last sample; a
-// draining slab with its last span. Nobody may touch the bytes any more.
+// Free ends a place. A slot returns to its class; a run's span goes with its last sample. Nobody
+// may touch the bytes any more.
 func (a *Arena) Free(p Place) {
 	s, head, sp := a.lookup(p)
 	ref := makeRef(s.index, head)
@@ -184,7 +175,7 @@ func (a *Arena) Free(p Place) {
 	case spanRun, spanPack:
 		a.count(sp.kind, -int64(p.Len()))
 		sp.live--
-		sp.size -= max(Align, (p.Len()+Align-1)/Align*Align)
+		sp.size -= lines(p.Len())
 		switch b := a.streamOf(sp.kind); {
 		case sp.live == 0:
 			a.giveBack(sp, ref)
@@ -248,25 +239,39 @@ func (a *Arena) span(ref spanRef) *span {
 }
 
 // take marks n contiguous free spans as one region of the kind, backed by memory; 0 for none.
-// Slots start from the first slab, runs and large samples from the last, so that what comes and
-// goes does not break up what stays.
-func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
-	if a.use.SpansFree < n {
-		return 0
+// Slots and packed samples start from the first slab, runs and large samples from the last, so that
+// what comes and goes does not break up what stays. What only passes may go where nothing stays.
+func (a *Arena) take(n int, kind spanKind, passing bool) spanRef {
+	if a.use.SpansFree >= n {
+		if ref := a.takeFrom(n, kind, false); ref != 0 {
+			return ref
+		}
 	}
+	if passing && a.spill && a.draining > 0 {
+		return a.takeFrom(n, kind, true)
+	}
+	return 0
+}
+
+// takeFrom looks for spans in the slabs that drain, or in those that do not.
+func (a *Arena) takeFrom(n int, kind spanKind, draining bool) spanRef {
+	fromEnd := kind == spanRun || kind == spanLarge
 	for i := range a.live {
 		s := a.live[i]
 		if fromEnd {
 			s = a.live[len(a.live)-1-i]
 		}
+		if s.draining != draining {
+			continue
+		}
 		for first, ok := s.find(n, fromEnd); ok; first, ok = s.find(n, fromEnd) {
 			if err := s.ensure(first, n); err != nil {
 				a.fail(err)
-				a.use.SpansFree -= s.withdraw()
+				a.freed(s, -s.withdraw())
 				continue
 			}
 			s.take(first, n, kind)
-			a.use.SpansFree -= n
+			a.freed(s, -n)
 			a.use.spansUsed += n
 			return makeRef(s.index, first)
 		}
@@ -274,18 +279,19 @@ func (a *Arena) take(n int, fromEnd bool, kind spanKind) spanRef {
 	return 0
 }
 
-// giveBack frees a region's spans, and the slab if it was the last of a draining one.
+// freed counts spans that can be taken; those of draining slabs are no room to plan with.
+func (a *Arena) freed(s *slab, spans int) {
+	if !s.draining {
+		a.use.SpansFree += spans
+	}
+}
+
+// giveBack frees a region's spans.
 func (a *Arena) giveBack(sp *span, ref spanRef) {
 	s, n := a.table[ref.slab()].Load(), int(sp.spans)
 	s.giveBack(ref.index(), n)
 	a.use.spansUsed -= n
-	if !s.draining {
-		a.use.SpansFree += n
-		return
-	}
-	if s.used() == 0 {
-		a.release(s)
-	}
+	a.freed(s, n)
 }
 
 // link puts a region at the front of its class: it is the one nearest full, and filling it first

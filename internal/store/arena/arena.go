@@ -22,7 +22,7 @@ type Config struct {
 	Sizes Histogram
 	// Packed says that kept samples come to stay: they are packed side by side in whatever sizes
 	// they have, instead of into slots of classes, and waste next to nothing. What one of them
-	// leaves behind is used again only when all of its region is free, or after Relocate.
+	// leaves behind is used again only when all of its region is free, or after Slide.
 	Packed bool
 	// Gone, if set, is called on the owner goroutine after a drained slab was unmapped and its
 	// bytes were given back: clients must now be told to unmap it, then Recycle its index.
@@ -67,9 +67,11 @@ type Arena struct {
 	partial  []spanRef // per class: the regions with free slots, those nearest full first
 	words    int       // bitmap words per span, enough for the smallest class
 
-	live  []*slab                            // by rising index
-	table [MaxSlabs + 1]atomic.Pointer[slab] // the same by index, for Bytes on any goroutine
-	held  [MaxSlabs + 1]bool                 // indices that a client may still know
+	live     []*slab                            // by rising index
+	draining int                                // of them
+	spill    bool                               // what passes may lie in draining slabs
+	table    [MaxSlabs + 1]atomic.Pointer[slab] // the same by index, for Bytes on any goroutine
+	held     [MaxSlabs + 1]bool                 // indices that a client may still know
 
 	runs  stream
 	packs stream
@@ -92,7 +94,7 @@ func New(cfg Config) (*Arena, error) {
 	}
 	a := &Arena{
 		cfg: cfg, slabSize: cfg.slabBytes(), stop: make(chan struct{}),
-		runs:  stream{kind: spanRun, spans: 1, fromEnd: true},
+		runs:  stream{kind: spanRun, spans: 1},
 		packs: stream{kind: spanPack, spans: packSpans(cfg.Sizes, cfg.Bytes)},
 	}
 	if !cfg.Packed {
@@ -228,9 +230,10 @@ func (a *Arena) Slabs() []SlabInfo {
 }
 
 // Shrink marks slabs of at least the given bytes as draining, emptiest first, and returns their
-// indices. Nothing new is placed in them. Each goes when its last place is freed: see Config.Gone,
-// which is called before Shrink returns for slabs that are empty already.
+// indices. Nothing that stays is placed in them any more, and after Spill(false) nothing that
+// passes either. When they are empty, Reap lets them go.
 func (a *Arena) Shrink(bytes int64) []uint16 {
+	a.spill = true
 	var order []*slab
 	for _, s := range a.live {
 		if !s.draining {
@@ -262,7 +265,8 @@ func (a *Arena) Restore() bool {
 		}
 		found = true
 		s.draining = false
-		a.use.SpansFree += s.free
+		a.draining--
+		a.freed(s, s.free)
 		for i := range s.spans {
 			sp := &s.spans[i]
 			if sp.kind == spanSlots && int(sp.head) == i && sp.live < sp.slots {
@@ -273,10 +277,11 @@ func (a *Arena) Restore() bool {
 	return found
 }
 
-// drain takes a slab's free room out of every list, and drops the slab if nothing lives in it.
+// drain takes a slab's free room out of every list.
 func (a *Arena) drain(s *slab) {
+	a.freed(s, -s.free)
 	s.draining = true
-	a.use.SpansFree -= s.free
+	a.draining++
 	for i := range s.spans {
 		sp := &s.spans[i]
 		if sp.kind == spanSlots && int(sp.head) == i && sp.live < sp.slots {
@@ -288,9 +293,22 @@ func (a *Arena) drain(s *slab) {
 			a.closeStream(b)
 		}
 	}
-	if s.used() == 0 && a.table[s.index].Load() != nil {
-		a.release(s)
+}
+
+// Spill says whether samples that pass may lie in draining slabs where no others have room: while
+// those that stay are still strewn over all of them.
+func (a *Arena) Spill(may bool) { a.spill = may }
+
+// Reap gives the memory of empty draining slabs back: see Config.Gone. It reports whether any went.
+func (a *Arena) Reap() bool {
+	found := false
+	for i := len(a.live) - 1; i >= 0; i-- {
+		if s := a.live[i]; s.draining && s.used() == 0 {
+			a.release(s)
+			found = true
+		}
 	}
+	return found
 }
 
 // release unmaps a drained slab. Its index stays taken until Recycle.
@@ -303,6 +321,7 @@ func (a *Arena) release(s *slab) {
 			break
 		}
 	}
+	a.draining--
 	if err := s.unmap(); err != nil {
 		panic(fmt.Sprintf("arena: unmap slab %d: %v", s.index, err))
 	}
@@ -321,8 +340,8 @@ func (a *Arena) Recycle(slab uint16) {
 	a.held[slab] = false
 }
 
-// Draining tells whether the place lies in a slab that is to go.
-func (a *Arena) Draining(p Place) bool { return a.table[p.Slab()].Load().draining }
+// Draining is how many slabs are to go.
+func (a *Arena) Draining() int { return a.draining }
 
 // Close stops the faulting and unmaps everything. No slice from Bytes may be touched after it. Call
 // it once.

@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -80,6 +81,11 @@ func (m *model) drop(i int) {
 	m.live = m.live[:len(m.live)-1]
 }
 
+func isRun(a *Arena, p Place) bool {
+	_, _, sp := a.lookup(p)
+	return sp.kind == spanRun
+}
+
 // check compares everything that can be seen with the model.
 func (m *model) check(t *rapid.T) {
 	a := m.a
@@ -91,8 +97,8 @@ func (m *model) check(t *rapid.T) {
 	var slots, runs int64
 	for i, h := range m.live {
 		p := h.place
-		if p.Offset()%Align != 0 || a.IsRun(p) != h.run || a.length(p) != h.size {
-			t.Fatalf("sample %d: %v, run %v, length %d", i, p, a.IsRun(p), a.length(p))
+		if p.Offset()%Align != 0 || isRun(a, p) != h.run || a.length(p) != h.size {
+			t.Fatalf("sample %d: %v, run %v, length %d", i, p, isRun(a, p), a.length(p))
 		}
 		lines := max(1, (int64(h.size)+Align-1)/Align)
 		for l := p.Offset() / Align; l < p.Offset()/Align+lines; l++ {
@@ -126,22 +132,23 @@ func (m *model) step(t *rapid.T, size *rapid.Generator[uint32]) {
 	switch op := rapid.IntRange(0, 9).Draw(t, "op"); {
 	case op <= 2:
 		n := size.Draw(t, "size")
-		if p, ok := a.AllocSlot(n); ok {
-			if a.Draining(p) {
+		if p, ok := a.AllocKept(n); ok {
+			if a.table[p.Slab()].Load().draining {
 				t.Fatalf("%v is in a draining slab", p)
 			}
 			m.add(p, n, false)
 		}
 	case op <= 4:
-		sizes := rapid.SliceOfN(size, 1, 12).Draw(t, "sizes")
-		places := make([]Place, len(sizes))
-		before := a.Usage()
-		if a.AllocRun(sizes, places) {
-			for i, p := range places {
-				m.add(p, sizes[i], sizes[i] <= SpanBytes)
+		for _, n := range rapid.SliceOfN(size, 1, 12).Draw(t, "sizes") {
+			before := a.Usage()
+			p, ok := a.AllocRun(n)
+			if ok {
+				m.add(p, n, n <= SpanBytes)
+				continue
 			}
-		} else if after := a.Usage(); after != before {
-			t.Fatalf("a refused run changed %+v to %+v", before, after)
+			if after := a.Usage(); after != before {
+				t.Fatalf("a refused sample changed %+v to %+v", before, after)
+			}
 		}
 	case op <= 7 && len(m.live) > 0:
 		i := rapid.IntRange(0, len(m.live)-1).Draw(t, "free")
@@ -156,12 +163,59 @@ func (m *model) step(t *rapid.T, size *rapid.Generator[uint32]) {
 		}
 	case op == 9 && rapid.IntRange(0, 4).Draw(t, "resize") == 0:
 		m.resize(t)
+	case op == 9 && len(m.live) > 0:
+		m.compact(t)
+	}
+}
+
+// compact wins room back in the region of some sample.
+func (m *model) compact(t *rapid.T) {
+	id := m.a.RegionOf(m.live[rapid.IntRange(0, len(m.live)-1).Draw(t, "region")].place)
+	var there []int // in m.live
+	for i, h := range m.live {
+		if m.a.RegionOf(h.place) == id {
+			there = append(there, i)
+		}
+	}
+	slices.SortFunc(there, func(i, j int) int {
+		return cmp.Compare(m.live[i].place.Offset(), m.live[j].place.Offset())
+	})
+	places := make([]Place, len(there))
+	for i, j := range there {
+		places[i] = m.live[j].place
+	}
+	held := make([]bool, len(there))
+	for i := range held {
+		held[i] = rapid.Bool().Draw(t, "held")
+	}
+	fixed := func(i int) bool { return held[i] }
+	least := rapid.Uint32Range(0, 100_000).Draw(t, "least")
+	if rapid.Bool().Draw(t, "trim") {
+		free := m.a.Usage().SpansFree
+		if m.a.Trim(places, fixed) != (m.a.Usage().SpansFree > free) {
+			t.Fatal("trimming freed nothing, or nothing that it tells")
+		}
+	} else if m.a.Slide(places, fixed, least) && m.a.Room() < int64(least) {
+		t.Fatalf("a gap for %d bytes has %d", least, m.a.Room())
+	}
+	for i, j := range there {
+		if held[i] && m.live[j].place != places[i] {
+			t.Fatalf("%v moved under its reader", m.live[j].place)
+		}
+		m.live[j].place = places[i]
 	}
 }
 
 func (m *model) resize(t *rapid.T) {
-	if rapid.Bool().Draw(t, "shrink") {
+	switch rapid.IntRange(0, 4).Draw(t, "how") {
+	case 0:
 		m.a.Shrink(1)
+		return
+	case 1:
+		m.a.Reap()
+		return
+	case 2:
+		m.a.Restore()
 		return
 	}
 	for slab := range m.gone {
@@ -186,7 +240,8 @@ func TestArenaAgainstModel(t *testing.T) {
 		pool := NewPool(12 << 20)
 		m := &model{gone: map[uint16]bool{}}
 		a, err := New(Config{Pool: pool, Bytes: 8 << 20, SlabBytes: 4 << 20, Sizes: sizes,
-			Gone: func(slab uint16) { m.gone[slab] = true }})
+			Packed: rapid.Bool().Draw(t, "packed"),
+			Gone:   func(slab uint16) { m.gone[slab] = true }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,6 +256,7 @@ func TestArenaAgainstModel(t *testing.T) {
 		}
 		m.live = nil
 		m.check(t)
+		a.Reap()
 		if u := a.Usage(); int64(u.SpansFree)*SpanBytes != u.Total || u.Waste != 0 {
 			t.Fatalf("an empty arena is not free: %+v", u)
 		}
@@ -357,22 +413,27 @@ func TestShrinkDrainsEmptiestAndGoesWithLastPlace(t *testing.T) {
 	if got := a.Shrink(9 << 20); len(got) != 2 || got[0] != 3 || got[1] != 2 {
 		t.Fatalf("draining %v, want 3 and 2", got)
 	}
-	if len(gone) != 1 || gone[0] != 3 || pool.Left() != 8<<20 {
+	if !a.Reap() || len(gone) != 1 || gone[0] != 3 || pool.Left() != 8<<20 {
 		t.Fatalf("gone %v, left %d", gone, pool.Left())
 	}
-	if !a.Draining(places[9]) || a.Draining(places[0]) {
-		t.Fatal("wrong slabs drain")
+	if a.Draining() != 1 || a.Slabs()[0].Draining || !a.Slabs()[1].Draining {
+		t.Fatalf("wrong slabs drain: %+v", a.Slabs())
 	}
 	if _, ok := a.AllocSlot(1 << 20); ok {
 		t.Fatal("placed into a draining slab")
 	}
+	passing, ok := a.AllocRun(1000) // what leaves by itself may lie there
+	if !ok || passing.Slab() != 2 {
+		t.Fatalf("a passing sample was placed at %v", passing)
+	}
+	a.Free(passing)
 	a.Free(places[0])
 	moved, ok := a.Relocate(places[8])
 	if !ok || moved.Slab() != 1 || len(gone) != 1 {
 		t.Fatalf("relocated to %v, gone %v", moved, gone)
 	}
 	a.Free(places[9])
-	if len(gone) != 2 || gone[1] != 2 || pool.Left() != 16<<20 || len(a.Slabs()) != 1 {
+	if !a.Reap() || len(gone) != 2 || gone[1] != 2 || pool.Left() != 16<<20 || len(a.Slabs()) != 1 {
 		t.Fatalf("gone %v, left %d", gone, pool.Left())
 	}
 	fresh, err := a.Grow(8 << 20)

@@ -32,7 +32,7 @@ func TestMissingMemoryIsAnErrorNotASignal(t *testing.T) {
 	if !ok || a.Err() != nil {
 		t.Fatalf("refused: %v", a.Err())
 	}
-	if a.AllocRun([]uint32{3000}, make([]Place, 1)) || a.Err() == nil {
+	if _, ok := a.AllocRun(3000); ok || a.Err() == nil {
 		t.Fatalf("a run was placed where no memory is: %v", a.Err())
 	}
 	a.Bytes(p, 3000)[2999] = 1
@@ -40,13 +40,13 @@ func TestMissingMemoryIsAnErrorNotASignal(t *testing.T) {
 	if a.Capacity() != SpanBytes || a.Usage().SpansFree != 1 {
 		t.Fatalf("capacity %d, usage %+v", a.Capacity(), a.Usage())
 	}
-	run := make([]Place, 1) // what has memory serves on
-	if !a.AllocRun([]uint32{3000}, run) || run[0].Offset() != 0 {
-		t.Fatalf("the span with memory was refused: %v", run[0])
+	run, ok := a.AllocRun(3000) // what has memory serves on
+	if !ok || run.Offset() != 0 {
+		t.Fatalf("the span with memory was refused: %v", run)
 	}
 	a.Shrink(1)
-	a.Free(run[0])
-	if len(a.Slabs()) != 0 {
+	a.Free(run)
+	if !a.Reap() || len(a.Slabs()) != 0 {
 		t.Fatal("the drained slab stayed")
 	}
 }

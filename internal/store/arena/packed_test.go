@@ -96,12 +96,36 @@ func TestPackedHolesAreWonBack(t *testing.T) {
 			kept = append(kept, p)
 		}
 	}
-	for round := 0; round < 20; round++ {
-		for i, p := range kept {
-			if a.Sparse(p) {
-				if q, ok := a.Relocate(p); ok {
-					kept[i] = q
+	// Two-fingered: the samples of the last regions fill up the first.
+	regions := map[uint32][]int{}
+	var order []uint32
+	for i, p := range kept {
+		id := a.RegionOf(p)
+		if regions[id] == nil {
+			order = append(order, id)
+		}
+		regions[id] = append(regions[id], i)
+	}
+	for len(order) > 1 {
+		last := order[len(order)-1]
+		order = order[:len(order)-1]
+		for _, i := range regions[last] {
+			for a.Room() < 50_048 && len(order) > 0 {
+				there := regions[order[0]]
+				order = order[1:]
+				ps := make([]Place, len(there))
+				for j, k := range there {
+					ps[j] = kept[k]
 				}
+				if !a.Slide(ps, func(int) bool { return false }, 50_000) {
+					t.Fatal("cannot slide what nobody reads")
+				}
+				for j, k := range there {
+					kept[k] = ps[j]
+				}
+			}
+			if q, ok := a.Relocate(kept[i]); ok {
+				kept[i] = q
 			}
 		}
 	}

@@ -194,7 +194,7 @@ func (s *slab) faultStep() (more bool, err error) {
 
 // find looks for n contiguous free spans, from the start or from the end.
 func (s *slab) find(n int, fromEnd bool) (int, bool) {
-	if s.draining || s.free < n {
+	if s.free < n {
 		return 0, false
 	}
 	at, step := s.low, 1
