@@ -45,25 +45,37 @@ func (b *bucket) Read(ctx context.Context, part dataset.Part, dst []byte) error 
 	if b.closed.Load() {
 		return fmt.Errorf("origin %s is closed", b.URL())
 	}
-	etag, done := "", 0
-	for cut := 0; ; cut++ {
-		part.Offset += int64(done)
-		dst = dst[done:]
-		var err error
-		etag, done, err = b.getSigned(ctx, part, dst, etag)
-		if err == nil || !errors.Is(err, errCut) {
-			return err
-		}
+	first, done, err := b.getSigned(ctx, part, dst, "")
+	rest, left := part, dst
+	for cut := 0; errors.Is(err, errCut); cut++ {
 		// Without an ETag the second half might be another version's.
-		if cut == resumes || done == 0 || etag == "" {
+		if cut == resumes || done == 0 || first.etag == "" {
 			return fmt.Errorf("%w: %w", origin.ErrUnavailable, err)
 		}
+		rest.Offset += int64(done)
+		left = left[done:]
+		_, done, err = b.getSigned(ctx, rest, left, first.etag)
 	}
+	if err != nil {
+		return err
+	}
+	if !first.sum.fits(dst) {
+		return fmt.Errorf("%w: %q in %s: the bytes that came do not fit the checksum they were "+
+			"stored with (%s); see what lies between, or store the object again",
+			origin.ErrUnavailable, part.Name, b.URL(), first.sum.name)
+	}
+	return nil
+}
+
+// answer is what the head of an answer says of an object.
+type answer struct {
+	etag string
+	sum  checksum
 }
 
 // getSigned is get with the credentials of now, and once more with others if those are refused.
 func (b *bucket) getSigned(ctx context.Context, part dataset.Part, dst []byte, match string) (
-	etag string, n int, err error) {
+	a answer, n int, err error) {
 	if b.secrets == nil {
 		return b.get(ctx, nil, part, dst, match)
 	}
@@ -71,14 +83,14 @@ func (b *bucket) getSigned(ctx context.Context, part dataset.Part, dst []byte, m
 		credentials, err := b.secrets.Retrieve(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
-				return "", 0, ctx.Err()
+				return answer{}, 0, ctx.Err()
 			}
-			return "", 0, fmt.Errorf("%w: no credentials for %s: %w; set AWS_ACCESS_KEY_ID and "+
+			return answer{}, 0, fmt.Errorf("%w: no credentials for %s: %w; set AWS_ACCESS_KEY_ID and "+
 				"AWS_SECRET_ACCESS_KEY, a profile, or anonymous=true", origin.ErrDenied, b.URL(), err)
 		}
-		etag, n, err = b.get(ctx, &credentials, part, dst, match)
+		a, n, err = b.get(ctx, &credentials, part, dst, match)
 		if attempt > 0 || !errors.Is(err, origin.ErrDenied) || !b.secrets.renew(ctx, credentials) {
-			return etag, n, err
+			return a, n, err
 		}
 	}
 }
@@ -86,35 +98,38 @@ func (b *bucket) getSigned(ctx context.Context, part dataset.Part, dst []byte, m
 // get makes one request for the part's bytes and reads them into dst. match is the ETag of the
 // bytes before these, empty for the first request.
 func (b *bucket) get(ctx context.Context, credentials *aws.Credentials, part dataset.Part,
-	dst []byte, match string) (etag string, n int, err error) {
+	dst []byte, match string) (a answer, n int, err error) {
 	request, err := b.request(ctx, credentials, part, len(dst), match)
 	if err != nil {
-		return "", 0, err
+		return a, 0, err
 	}
 	response, err := b.transport.RoundTrip(request)
 	if err != nil {
 		if ctx.Err() != nil {
-			return "", 0, ctx.Err()
+			return a, 0, ctx.Err()
 		}
-		return "", 0, fmt.Errorf("%w: %q in %s: %w", origin.ErrUnavailable, part.Name, b.URL(), err)
+		return a, 0, fmt.Errorf("%w: %q in %s: %w", origin.ErrUnavailable, part.Name, b.URL(), err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusPartialContent {
 		code := errorCode(response.Body)
-		return "", 0, b.refusal(response.StatusCode, code, response.Header, part.Name)
+		return a, 0, b.refusal(response.StatusCode, code, response.Header, part.Name)
 	}
-	etag = response.Header.Get("Etag")
 	if err := b.checkAnswer(response, part, len(dst), match); err != nil {
-		return etag, 0, err
+		return a, 0, err
+	}
+	a.etag = response.Header.Get("Etag")
+	if len(dst) > 0 && response.ContentLength == int64(len(dst)) {
+		a.sum = checksumOf(response)
 	}
 	if n, err = io.ReadFull(response.Body, dst); err != nil {
 		if ctx.Err() != nil {
-			return "", 0, ctx.Err()
+			return a, 0, ctx.Err()
 		}
-		return etag, n, fmt.Errorf("%w: %q in %s: %d of %d bytes: %w", errCut, part.Name, b.URL(),
+		return a, n, fmt.Errorf("%w: %q in %s: %d of %d bytes: %w", errCut, part.Name, b.URL(),
 			n, len(dst), err)
 	}
-	return etag, n, nil
+	return a, n, nil
 }
 
 // request makes the signed GET of size bytes, or a HEAD when there are none to read.
@@ -137,7 +152,9 @@ func (b *bucket) request(ctx context.Context, credentials *aws.Credentials, part
 	case size == 0:
 		request.Method = http.MethodHead
 	case part.Whole && part.Offset == 0:
-		// All of the object: a range would only cost the server some work.
+		// All of the object: a range would only cost the server some work. It comes with the
+		// checksum it was stored with, if there is one, which no range has.
+		header["X-Amz-Checksum-Mode"] = []string{"ENABLED"}
 	default:
 		var buf [48]byte
 		r := append(buf[:0], "bytes="...)

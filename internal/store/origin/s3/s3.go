@@ -2,7 +2,8 @@
 //
 // The SDK supplies configuration, credentials and listing; the one hot request, GET, is made here
 // over net/http so that a body is read straight into the caller's memory. An object's version is a
-// hash of its ETag, checked on every answer. A body cut short is resumed with Range and If-Match.
+// hash of its ETag, checked on every answer. A body cut short is resumed with Range and If-Match; a
+// whole object is compared with the CRC that the server has of it.
 // Credentials come from the SDK's usual places and are read again when they are refused, without
 // a restart. No secret is ever part of an error or of URL. It retries nothing but a cut body and
 // refused credentials: retrying is origin.Resilient's.

@@ -12,7 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"go.uber.org/goleak"
 
 	"belady/internal/core/dataset"
@@ -128,6 +130,61 @@ func TestCutBodyIsResumed(t *testing.T) {
 	proxy.limit.Store(0)
 	if err := o.Read(t.Context(), part, dst); err != nil || !bytes.Equal(dst, want) {
 		t.Errorf("Read after the cuts: %v", err)
+	}
+}
+
+// What came is compared with the checksum the server keeps of the object: here a disk that turned a
+// byte behind its back, so that size, time and ETag are as they were.
+func TestChecksums(t *testing.T) {
+	server := startServer(t)
+	client := server.client()
+	server.makeBucket(client, "sums")
+	want := content(300_000)
+	for _, algorithm := range []types.ChecksumAlgorithm{types.ChecksumAlgorithmCrc32,
+		types.ChecksumAlgorithmCrc32c, types.ChecksumAlgorithmCrc64nvme} {
+		key := string(algorithm)
+		_, err := client.PutObject(t.Context(), &awss3.PutObjectInput{Bucket: aws.String("sums"),
+			Key: &key, Body: bytes.NewReader(want), ChecksumAlgorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := startProxy(t, server.addr)
+		o := open(t, proxy.endpoint(), "sums", "")
+		whole := dataset.Part{Name: key, Size: uint32(len(want)), Whole: true}
+		dst := make([]byte, len(want))
+		for _, limit := range []int64{0, 120_000} { // in one piece, and put together from three
+			proxy.limit.Store(limit)
+			if err := o.Read(t.Context(), whole, dst); err != nil || !bytes.Equal(dst, want) {
+				t.Fatalf("%s, cut at %d: %v", key, limit, err)
+			}
+		}
+		turnByte(t, filepath.Join(server.dir, "sums", key), 200_000)
+		for _, limit := range []int64{0, 120_000} {
+			proxy.limit.Store(limit)
+			err := o.Read(t.Context(), whole, dst)
+			if !errors.Is(err, origin.ErrUnavailable) ||
+				!strings.Contains(err.Error(), "do not fit the checksum") {
+				t.Errorf("%s, cut at %d: %v", key, limit, err)
+			}
+		}
+	}
+}
+
+// turnByte changes one byte of a file.
+func turnByte(t *testing.T, path string, at int64) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var b [1]byte
+	if _, err := file.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if _, err := file.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
 	}
 }
 
