@@ -13,7 +13,7 @@ import (
 type jobLog struct {
 	store *jobs.Store
 	tell  event.Listener
-	queue chan jobs.Record
+	queue chan *jobs.Record
 	done  chan struct{}
 	lost  atomic.Int64
 }
@@ -22,7 +22,7 @@ type jobLog struct {
 const jobLines = 1024
 
 func newJobLog(dir string, tell event.Listener) *jobLog {
-	l := &jobLog{store: jobs.New(dir), tell: tell, queue: make(chan jobs.Record, jobLines),
+	l := &jobLog{store: jobs.New(dir), tell: tell, queue: make(chan *jobs.Record, jobLines),
 		done: make(chan struct{})}
 	go l.run()
 	return l
@@ -31,7 +31,7 @@ func newJobLog(dir string, tell event.Listener) *jobLog {
 // put leaves a line to be written.
 func (l *jobLog) put(r jobs.Record) {
 	select {
-	case l.queue <- r:
+	case l.queue <- &r:
 	default:
 		l.lost.Add(1)
 	}
@@ -41,7 +41,7 @@ func (l *jobLog) run() {
 	defer close(l.done)
 	failing := false
 	for r := range l.queue {
-		err := l.store.Append(r)
+		err := l.store.Append(*r)
 		if err != nil && !failing { // once, not for every batch of a job on a full disk
 			l.tell(event.Trouble{What: "keep the record of jobs", Err: err})
 		}
