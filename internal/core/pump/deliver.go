@@ -92,10 +92,13 @@ func (p *Pump) retry(r *run, h uint32) bool {
 			p.fetchOne(r, rec, i, h, size, in)
 			p.settleIn(rec, size, in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
-			// Somebody else fetches it again by now; if that one can take no more heirs, the batch
-			// fails rather than hangs.
-			b.failed = !p.inherit(h, from)
+			// Somebody else fetches it again by now, and may have as many heirs as it can take.
+			r.recheck = !p.inherit(h, from) || r.recheck
 		}
+	}
+	if r.recheck {
+		r.waits++
+		p.later = append(p.later, h)
 	}
 	again := r.fetch
 	for i := range again {
@@ -113,6 +116,15 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(h), Mask: again,
 		Slots: slots})
 	return true
+}
+
+// lookAgain retries runs that were turned away by one with too many heirs: its fetch may be over.
+func (p *Pump) lookAgain() {
+	n := len(p.later)
+	for _, h := range p.later[:n] {
+		p.settle(h)
+	}
+	p.later = append(p.later[:0], p.later[n:]...)
 }
 
 // wait notes that the consumer waits, from now on, for cause.

@@ -50,14 +50,20 @@ type Pump struct {
 
 	clockBase int64 // ticks of former reference cursors
 	ref       int   // the cursor whose batches are the ticks
-	reclaims  []reclaim
-	previews  []preview
+	backlog
 	sweeping
 	budget int // positions this Step may still handle
 	more   bool
 	steps  uint64
 	scratch
 	moves []Move
+}
+
+// backlog is what Steps get round to by and by.
+type backlog struct {
+	reclaims []reclaim
+	later    []uint32 // runs to look at again in the next Step
+	previews []preview
 }
 
 // scratch is what the loops over a run leave behind for each other.
@@ -115,6 +121,7 @@ func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	for i := range events {
 		p.take(now, &events[i])
 	}
+	p.lookAgain()
 	p.reclaimSome()
 	p.sweepSome()
 	p.previewSome()
