@@ -36,6 +36,11 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// saidError is the exit code of a program that a verb ran and that has said itself what failed.
+type saidError int
+
+func (e saidError) Error() string { return fmt.Sprintf("it ended with code %d", int(e)) }
+
 // usagef is for verbs that find out only while running that they were asked wrongly.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
@@ -68,6 +73,9 @@ func execute(
 	}
 	if err == nil {
 		return exitOK
+	}
+	if said := saidError(0); errors.As(err, &said) {
+		return int(said)
 	}
 	// What cobra refuses before any verb starts (unknown verb, flag, argument count) is usage.
 	if !*started || errors.As(err, new(usageError)) {
@@ -119,6 +127,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 		newServeCommand(env),
 		newSimCommand(env),
 		newStatusCommand(env),
+		newTryCommand(env),
 		newVersionCommand(env),
 	)
 	return root, started

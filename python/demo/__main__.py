@@ -17,7 +17,9 @@ from pathlib import Path
 
 import torch
 
-from demo import node, regimes, same, samples
+from belady import daemon
+from belady.trial import serving
+from demo import regimes, same, samples
 from demo.regimes import Row, Speed
 
 BLOBS, BLOB_BYTES = 1500, 100_000
@@ -32,11 +34,6 @@ def say(text: str) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    """
-    >>> row = Row("somewhere", Speed(100.0, 4, 150_000_000), Speed(400.0, 0, 75_000_000), 500.0)
-    >>> print(table([row]).splitlines()[-1].split("  ")[-1])
-    150 → 75
-    """
     lines = [("regime", "stock, best of 0/2/4", "Belady, best of 0/2/4", "roofline",
               "origin MB an epoch")]
     for row in rows:
@@ -59,7 +56,7 @@ def _speed(speed: Speed) -> str:
 def gains(rows: list[Row]) -> str:
     return "\n".join(
         f"{row.regime}: {row.belady.samples_a_second / row.stock.samples_a_second:.2f} × stock,"
-        f" {row.belady.samples_a_second / row.roofline:.2f} × roofline"
+        f" {row.belady.samples_a_second / row.roofline:.2f} × roofline; {row.remark}"
         for row in rows
     )
 
@@ -81,9 +78,10 @@ def main() -> int:
         samples.write_blobs(blobs, BLOBS, BLOB_BYTES)
         samples.write_photos(photos, PHOTOS)
         rows = [regimes.slow_origin(blobs, work, say)]
-        with node.serving(work / "fast", RAM, regimes.STAGING) as daemon:
-            rows.append(regimes.warm_page_cache(blobs, daemon.pid, say))
-            rows.append(regimes.decode_bound(photos, daemon.pid, say))
+        with serving(work / "fast", str(RAM), str(regimes.STAGING)) as place:
+            pid = int(daemon.status(place.socket)["pid"])
+            rows.append(regimes.warm_page_cache(blobs, pid, say))
+            rows.append(regimes.decode_bound(photos, pid, say))
             print(f"\nSamples a second, from the second epoch on:\n\n{table(rows)}\n")
             print(f"{gains(rows)}\n", flush=True)
             theirs, ours = same.both(photos)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -92,6 +94,32 @@ class Origin:
             "<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>"
             f"<IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>"
         ).encode()
+
+
+class SlowOrigin:
+    """An origin in a process of its own, and what it says of itself."""
+
+    def __init__(self, files: Path, rate: float, latency: float) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "demo.origin", str(files), str(rate), str(latency)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        assert self._process.stdout is not None
+        self._host = f"127.0.0.1:{self._process.stdout.readline().strip()}"
+        self.http = f"http://{self._host}/{BUCKET}"
+        self.s3 = f"s3://{BUCKET}?endpoint=http://{self._host}&anonymous=true"
+
+    def bytes(self) -> int:
+        """What it has delivered, by its own count."""
+        with urllib.request.urlopen(f"http://{self._host}/counts") as answer:
+            return int(json.load(answer)["bytes"])
+
+    def __enter__(self) -> SlowOrigin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.communicate()
 
 
 async def main(folder: str, rate: str, latency: str) -> None:

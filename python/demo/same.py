@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 import belady
+from belady.torch.trial import Files
 from demo import samples, stock
 from demo.regimes import BATCH, SEED, names
 
@@ -45,7 +46,7 @@ def trained(loader: Iterable[Any]) -> Training:
 def both(files: Path) -> tuple[Training, Training]:
     """With the stock loader, and with Belady."""
     dataset = belady.Dataset(files, samples.OfSample(samples.photo))
-    theirs = stock.Files(str(files), names(dataset), samples.photo)
+    theirs = Files(str(files), names(dataset), samples.photo)
     first = trained(stock.loader(theirs, BATCH, SEED, WORKERS))
     with belady.DataLoader(dataset, BATCH, shuffle=True, seed=SEED,
                            num_workers=WORKERS) as loader:

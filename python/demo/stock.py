@@ -1,44 +1,22 @@
-"""The stock side: plain PyTorch datasets over the same samples, in the same order of ids."""
+"""The stock side: a plain PyTorch dataset over the slow origin, and the loader over any."""
 
 from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 from urllib.parse import quote
 
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
-Transform = Callable[[Any, int], Any]
-
-
-class Files(Dataset[Any]):
-    """Files below a folder. `transform` is given a sample's bytes and its index."""
-
-    def __init__(self, root: str, names: Sequence[str], transform: Transform) -> None:
-        self.root = root
-        self.names = names
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, i: int) -> Any:
-        return self.transform(self.read(i), i)
-
-    def read(self, i: int) -> bytes:
-        with open(os.path.join(self.root, self.names[i]), "rb") as file:
-            return file.read()
+from belady.torch.trial import Files
 
 
 class Remote(Files):
-    """The same from an HTTP server at `root`; each process keeps one connection."""
+    """Files from an HTTP server at `root`; each process keeps one connection."""
 
-    def __init__(self, root: str, names: Sequence[str], transform: Transform) -> None:
-        super().__init__(root, names, transform)
-        self._connection: Optional[http.client.HTTPConnection] = None
-        self._pid = 0
+    _connection: Optional[http.client.HTTPConnection] = None
+    _pid = 0
 
     def read(self, i: int) -> bytes:
         host, _, bucket = self.root.removeprefix("http://").partition("/")
