@@ -39,10 +39,11 @@ class _Told(NamedTuple):
 class _Line:
     """One dataset's session. Batches come in the order they were told in."""
 
-    def __init__(self, dataset: Dataset, sharers: int) -> None:
+    def __init__(self, dataset: Dataset, sharers: int, batch: int) -> None:
+        """`batch` is a usual batch's length, for which the daemon makes room."""
         if dataset.place.off:
             raise DaemonUnavailable("BELADY=off: nothing is read ahead")
-        order = {"kind": "explicit", "samples": len(dataset)}
+        order = {"kind": "explicit", "samples": len(dataset), "batch": batch}
         reading = Reading(
             dataset.name, order, 1, 0, sharers, BATCHES_MAX, 0.0, False, dataset.place,
             dataset.files, policy=ONCE_AN_EPOCH,
@@ -53,17 +54,19 @@ class _Line:
         self._mean = max(1, dataset.manifest.bytes // max(1, len(dataset)))
         self._told: Deque[_Told] = deque()
         self._size = 0
+        self._usual = batch * self._mean
         self._came: Deque[Batch] = deque()
 
     @property
     def full(self) -> bool:
-        return len(self._told) >= BATCHES_MAX or self._size >= self._limit
+        return len(self._told) >= BATCHES_MAX or self._size + self._usual > self._limit
 
     def tell(self, number: int, ids: Sequence[int]) -> None:
         told = _Told(number, len(ids) * self._mean)
-        self._session.tell([ids])
-        self._told.append(told)
-        self._size += told.size
+        if self._size + told.size <= self._limit:
+            self._session.tell([ids])
+            self._told.append(told)
+            self._size += told.size
 
     def given(self, number: int) -> None:
         batch = self._session.poll()
@@ -73,6 +76,7 @@ class _Line:
         while self._came and self._told[0].number <= number:
             self._size -= self._told.popleft().size
             self._came.popleft()  # with its last reference the lease ends
+        self._session.flush()
 
     def close(self) -> None:
         self._came.clear()
@@ -100,7 +104,8 @@ class ReadAhead:
             for dataset, ids in wanted.items():
                 line = self._lines.get(dataset.name)
                 if line is None:
-                    line = self._lines[dataset.name] = _Line(dataset, self._sharers)
+                    line = _Line(dataset, self._sharers, len(ids))
+                    self._lines[dataset.name] = line
                 line.tell(number, ids)
 
     def given(self, number: int) -> None:

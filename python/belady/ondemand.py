@@ -63,6 +63,7 @@ class OnDemand:
         try:
             self._session.ask(ids)
             batch = self._session.next()
+            self._session.flush()  # a worker may now wait for another that waits for this room
         except BaseException:
             self.close()  # what was asked for would come first otherwise
             raise

@@ -192,13 +192,17 @@ class Session:
         if self._connection is None:
             raise LoaderClosed("the session has ended")
         for frame in wire.windows(batches, self._due.epoch, 0):
-            self._connection.queue(frame)
-        self._connection.flush()
+            self._connection.send(frame)
 
     @property
     def hold_bytes(self) -> int:
         """What `limit_hold` said."""
         return self._hold_bytes
+
+    def flush(self) -> None:
+        """Give back now what would be given back with the next request, which may be far off."""
+        if self._connection is not None:
+            self._connection.flush()
 
     def report_drift(self, epoch: int, batch: int) -> None:
         """Tell the daemon that a batch was not what its order should give."""
@@ -323,7 +327,6 @@ class Session:
         """The batch that is due if it is here already, else None: never waits or reconnects."""
         if self._connection is None or not self.ours:
             raise Lost("the session has ended")
-        self._connection.flush()
         return self._receive(None)
 
     def _receive(self, waiting: Optional[_Waiting]) -> Optional[Batch]:

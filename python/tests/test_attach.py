@@ -234,6 +234,27 @@ def test_half_of_it_kept(own_node: Node) -> None:
     assert attachment.drifted == 0
 
 
+def test_others_have_room_while_a_loop_rests(own_node: Node) -> None:
+    """A loader holds what comes next for as long as its loop takes, say for a validation of the
+    same dataset: reads that nobody foresaw, of the same and of other batches, still go through."""
+    own_node.stop()
+    own_node.start("--ram", "64MiB")
+    own_node.add("large", "synth://large?samples=600&size=200KB")
+    dataset = belady.Dataset("large", number)
+    loaders: list[Any] = [
+        DataLoader(dataset, 32, sampler=RandomSampler(dataset, generator=generator(seed)))
+        for seed in range(2)
+    ]
+    resting: list[Any] = []
+    for loader in loaders:
+        belady.attach(loader)
+        resting.append(iter(loader))
+        next(resting[-1])
+    validation: Any = DataLoader(dataset, 64, num_workers=2, timeout=60)
+    assert sum(len(batch) for batch in validation) == 600
+    assert [sum(len(batch) for batch in it) for it in resting] == [600 - 32] * 2
+
+
 def test_datasets_below_others(node: Node, files: Path) -> None:
     reference, dataset = image_folder(files), belady.Dataset(files, plain)
     node.add("tiny", "synth://tiny?samples=30&size=100")
