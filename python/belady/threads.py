@@ -65,9 +65,9 @@ class Threads:
             raise self._failed
         return work()
 
-    def close(self) -> None:
-        """What has begun runs to its end; what has not is dropped."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+    def close(self, drop: bool = True) -> None:
+        """Take no more. What has begun runs to its end; what has not is dropped, or runs too."""
+        self._executor.shutdown(wait=False, cancel_futures=drop)
 
 
 class _Flow:
@@ -112,7 +112,7 @@ class _Flow:
         finally:
             delivery.close()
             if not self._persist:
-                self._threads.close()
+                self._threads.close(drop=self._stopped)
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()

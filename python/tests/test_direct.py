@@ -31,6 +31,8 @@ SPECS: list[dict[str, Any]] = [
     {"sampler": range(200, 0, -3)},
     {"batch_sampler": [[5, 6], [7], [8, 9, 5]]},
     {"shuffle": True, "num_workers": 2},
+    {"shuffle": True, "num_workers": 2, "persistent_workers": True, "seed": 2},
+    {"shuffle": True, "num_workers": 2, "worker_type": "thread"},
 ]
 
 
@@ -153,6 +155,38 @@ def test_fields(off: Path) -> None:
     assert [(bytes(f["jpg"]), bytes(f["json"])) for f in fields] == [
         (b"picture %d" % i, b"{%d}" % i if i % 2 else b"") for i in range(6)
     ]
+
+
+def test_replacing(off: Path) -> None:
+    """A file that cannot be used is replaced as it is with a daemon: by the next that can."""
+    folder = write_files(temporary(), 30)
+    dataset = belady.Dataset(folder, raw)
+    assert len(dataset) == 30
+    (folder / dataset.name_of(4)).unlink()
+    with belady.DataLoader(dataset, 5, collate_fn=list, on_error="replace") as loader:
+        with pytest.warns(UserWarning, match="sample 4"):
+            ids = [sample[0] for batch in loader for sample in batch]
+    assert ids == [0, 1, 2, 3, 5, *range(5, 30)]
+    assert loader.stats()["belady/direct_batches"] > 0
+
+
+def test_attached(off: Path, files: Path) -> None:
+    """There is no daemon to read ahead; what a stock loader yields is what it yields."""
+    stock = torch.utils.data.DataLoader(
+        belady.Dataset(files, raw), 10, collate_fn=list, shuffle=True, num_workers=1,
+        generator=torch.Generator().manual_seed(1),
+    )
+    attachment = belady.attach(stock)
+    got = [sample[0] for batch in stock for sample in batch]
+    attachment.detach()
+    assert got == torch.randperm(211, generator=_drawn(1)).tolist()
+
+
+def _drawn(seed: int) -> torch.Generator:
+    """A generator from which a loader has drawn its base_seed."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.empty((), dtype=torch.int64).random_(generator=generator)
+    return generator
 
 
 def odd_files(root: Path) -> Path:
