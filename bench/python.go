@@ -155,7 +155,7 @@ func (s *suite) copying(samples, size, batch, rounds int, form string) (c *copie
 		samples, rounds = samples/4, rounds/2
 	}
 	bytes, staging := int64(samples)*int64(size), int64(64<<20)
-	n, err := s.start(dir, bytes+bytes/8+4*staging, staging)
+	n, err := s.start(dir, max(2<<30, bytes+bytes/8+4*staging), staging)
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,18 @@ def test_views_outlive_the_daemon(own_node: Node, files: Path) -> None:
     assert all(bytes(s) == reference[s.id][0] for s in batch)
 
 
+def test_tensors_outlive_the_daemon(own_node: Node) -> None:
+    url = "synth://outlive?samples=64&size=3KB&classes=5"
+    with belady.DataLoader(url, 16, collate_fn=list) as loader:
+        want = [(bytes(s), s.label) for batch in loader for s in batch]
+    loader = belady.DataLoader(url, 16, collate_fn="stack")
+    rows, labels = next(iter(loader))
+    own_node.kill()
+    loader.close()
+    assert [(bytes(r.numpy()), n) for r, n in zip(rows, labels.tolist())] == want[:16]
+    assert not rows.zero_().any()
+
+
 def test_daemon_stays_away(own_node: Node) -> None:
     name = own_node.add("numbers", "synth://n?samples=100&size=1KB")
     config = Config(own_node.socket, reconnect_s=0.05)
