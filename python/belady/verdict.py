@@ -86,6 +86,8 @@ def verdict(stock: Run, belady: Run, facts: Facts) -> Verdict:
     """From the best run of each loader."""
     gain = belady.speed / stock.speed if stock.speed else 1.0
     held = bound_by(belady if gain >= 1 else stock, facts)
+    if held not in ("compute", "decode"):
+        held = bound_by(belady, facts)  # the daemon knows what it waits for, the stock loader not
     if gain >= GAIN_LEAST:
         return Verdict(held, gain, True, _helps(stock, belady, facts, gain))
     if held == "origin" and not belady.later_epoch and 1 / (1 - min(facts.kept, 0.99)) > GAIN_LEAST:
@@ -119,12 +121,12 @@ def _why_not(held: str, facts: Facts) -> str:
         )
     if held == "origin":
         return (
-            f"the origin binds and only {facts.kept:.0%} of the dataset fit into memory: what is"
-            " not kept must be read in every epoch by any loader"
+            f"the origin binds and {facts.kept:.0%} of the dataset fit into memory: what is not"
+            " kept must be read in every epoch by any loader"
         )
     if facts.warm:
         return (
             "the dataset is on this machine and fits the page cache: after the first epoch every"
             " read comes from memory already"
         )
-    return "reading is not what the loop waits for"
+    return f"the origin keeps up: {held} binds, whichever loader reads"

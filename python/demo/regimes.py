@@ -84,18 +84,20 @@ def _local(
 ) -> Row:
     """In turns, because what binds here is the processors, and those have other things to do too.
 
-    Roofline: the loop's own work on every core, with nothing to read and nothing to carry.
+    Roofline: the loop's own work, with nothing to read and nothing to carry, on as many cores as
+    there are, or as workers can use.
     """
     dataset = belady.Dataset(files, samples.OfSample(transform))
     theirs = Files(str(files), names(dataset), transform)
     work = _InMemory([theirs.read(i) for i in range(len(theirs))], transform)
+    cores = min(os.cpu_count() or 1, max(WORKERS))
     stocks = ours = alone = Speed(0.0, 0, 0)
     for turn in range(1, TURNS + 1):
         called = f"{regime}, turn {turn} of {TURNS}"
         alone = max(alone, _timed(work, 0, lambda: 0))
         stocks = max(stocks, _stock(called, theirs, lambda: _from_disk(os.getpid()), say))
         ours = max(ours, _belady(called, dataset, lambda: _from_disk(process), say))
-    return Row(regime, stocks, ours, alone.samples_a_second * (os.cpu_count() or 1), "")
+    return Row(regime, stocks, ours, alone.samples_a_second * cores, "")
 
 
 def names(dataset: belady.Dataset) -> list[str]:

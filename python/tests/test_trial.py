@@ -121,7 +121,8 @@ def test_verdicts() -> None:
         (made("stock", 100, decode_s=9.0), made("Belady", 105, decode_s=9.0), LOCAL, "decoding"),
         (made("stock", 100, **step), made("Belady", 101, **step), FACTS, "step binds"),
         (made("stock", 100, wait_s=9.0), made("Belady", 99), LOCAL, "fits the page cache"),
-        (made("stock", 100, wait_s=9.0), made("Belady", 101, origin_s=9.0), FACTS, "only 50%"),
+        (made("stock", 100, wait_s=9.0), made("Belady", 101, origin_s=9.0), FACTS, "and 50% of"),
+        (made("stock", 100, wait_s=9.0), made("Belady", 80), FACTS, "cpu binds"),
     ):
         found = verdict(stock, ours, facts)
         assert not found.helps
