@@ -129,7 +129,7 @@ func (s *suite) pythonCopies(t *table) error {
 	t.bar("110 KB, handout only", fmt.Sprintf("%.2f µs of Python a sample, %s", large.HandoutCPU,
 		thousands(large.Handout)), fmt.Sprintf("%.0f µs", barHandout),
 		large.HandoutCPU/barHandout, 1, false)
-	small, err := s.copying(60_000, 3000, 256, 12, "stack")
+	small, err := s.copying(60_000, 3000, 512, 12, "stack")
 	if err != nil {
 		return err
 	}

