@@ -160,6 +160,16 @@ class Order:
         number = epoch.number if self.foreseen else 0
         return of_rank(self.spec(epoch.seed), number, self.world.rank, epoch.position)
 
+    def whole(self, epoch: Epoch) -> Optional[dict[str, Any]]:
+        """What a worker's share of an epoch is a part of, for the daemon's record; None if only the
+        sampler knows."""
+        if self.kind == "explicit":
+            return None
+        return {
+            "order": self.spec(epoch.seed), "rank": self.world.rank,
+            "epoch": epoch.number if self.foreseen else 0, "position": epoch.position,
+        }
+
     def left(self, epoch: Epoch) -> list[Ids]:
         """The batches of this rank from a position on, of an order that needs no sampler."""
         ids, dealing = self.expected(epoch), self.dealing()

@@ -106,8 +106,9 @@ class WorkerIterator:
             epoch.number, self._batches, resumed=epoch.position > 0
         )
 
-    def _batches(self) -> list[Ids]:
-        """All that is left of this rank's epoch. What is drawn for it is drawn here."""
+    def _batches(self) -> tuple[list[Ids], Optional[dict[str, Any]]]:
+        """All that is left of this rank's epoch, and what it is left of. What is drawn for it is
+        drawn here."""
         order, epoch = self._feed.order, self.progress.epoch
         if order.kind == "explicit":
             source = None if order.batch_sampler is None else iter(order.batch_sampler)
@@ -121,7 +122,7 @@ class WorkerIterator:
         if not self._pool.in_order and batches:
             self._ahead = self._feed.open(epoch, batches if order.kind == "explicit" else None, 0)
             self._ahead.count_in(Stats())
-        return batches
+        return batches, order.whole(epoch)
 
     def __iter__(self) -> WorkerIterator:
         return self

@@ -35,7 +35,7 @@ class OnDemand:
         """Of what is read everything but its order."""
         order = {"kind": "explicit", "samples": reading.order["samples"]}
         self._reading = replace(
-            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False,
+            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False, share=None,
             policy=ONCE_AN_EPOCH, arena=None,
         )
         self.direct = reading.place.off

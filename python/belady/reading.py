@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from belady import daemon, notice, wire
@@ -24,6 +24,14 @@ PATIENCE_S = 30.0
 _PAUSE_S = 0.2
 # Sockets whose daemon was given up in this process: a new one is looked for and not started.
 _given_up: set[str] = set()
+
+
+def job_name() -> str:
+    """A name that all ranks of a run share, and their workers; `belady job` knows the run by it."""
+    for variable in ("BELADY_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        if os.environ.get(variable):
+            return os.environ[variable]
+    return f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ class Reading:
     policy: str = ""
     # Who else reads what is leased; not in another process.
     arena: Optional[Arena] = None
+    # What an explicit order is a worker's part of (docs/format/wire.md).
+    share: Optional[dict[str, Any]] = None
+    job: str = field(default_factory=job_name)
 
     def attach(
         self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = (),
@@ -102,8 +113,8 @@ class Reading:
             arena=self.arena,
         )
         request = Request(
-            _job(), self.dataset, self.order, self.epochs, self.rank, self.packed,
-            self._policy(place),
+            self.job, self.dataset, self.order, self.epochs, self.rank, self.packed,
+            self._policy(place), self.share,
         )
         session = Session(config, request, start, stats, batches)
         session.limit_hold(self._hold_bytes(place))
@@ -130,11 +141,3 @@ class Reading:
             if one["dataset"] == self.dataset:
                 return one
         return {}
-
-
-def _job() -> str:
-    """A name that all ranks of a run share, for people who read `belady status`."""
-    for variable in ("BELADY_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
-        if os.environ.get(variable):
-            return os.environ[variable]
-    return f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"

@@ -124,6 +124,8 @@ class Request(NamedTuple):
     packed: bool = False
     # Of the kept set; empty: the daemon's choice.
     policy: str = ""
+    # What an explicit order is a part of, for the daemon's record.
+    share: Optional[dict[str, Any]] = None
 
 
 class Session:
@@ -221,21 +223,20 @@ class Session:
         try:
             self._features = greet(connection, self._config.connect_s).features
             r = self._request
-            connection.send(
-                wire.attach(
-                    {
-                        "job": r.job,
-                        "datasets": [{"name": r.dataset}],
-                        "order": r.order,
-                        "epochs": r.epochs,
-                        "start": self._due._asdict(),
-                        "rank": r.rank,
-                        "packed": r.packed,
-                        "policy": r.policy,
-                        "client": {"pid": self._pid, "name": os.path.basename(sys.argv[0] or "")},
-                    }
-                )
-            )
+            wanted: dict[str, Any] = {
+                "job": r.job,
+                "datasets": [{"name": r.dataset}],
+                "order": r.order,
+                "epochs": r.epochs,
+                "start": self._due._asdict(),
+                "rank": r.rank,
+                "packed": r.packed,
+                "policy": r.policy,
+                "client": {"pid": self._pid, "name": os.path.basename(sys.argv[0] or "")},
+            }
+            if r.share is not None and self._features & wire.FEATURE_SHARE:
+                wanted["share"] = r.share
+            connection.send(wire.attach(wanted))
             if self._explicit:
                 for frame in wire.windows(self._explicit, self._due.epoch, self._flags):
                     connection.send(frame)

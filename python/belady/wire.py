@@ -21,8 +21,8 @@ VERSION = 1
 HELLO, ATTACH, CREDIT, RELEASE, WINDOW, DETACH, DRIFT = 1, 2, 3, 4, 5, 6, 7
 WELCOME, ATTACHED, SLAB, SLAB_GONE, LEASE, END, ERROR = 64, 65, 66, 67, 68, 69, 70
 
-# Optional parts of the protocol, as bits: the client may send Drift.
-FEATURE_DRIFT = 1
+# Optional parts of the protocol, as bits: the client may send Drift; Attach may have a share.
+FEATURE_DRIFT, FEATURE_SHARE = 1, 2
 
 CREDIT_MAX = 1024
 FRAME_MAX = 16 << 20
@@ -122,7 +122,7 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 def hello() -> bytes:
-    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, FEATURE_DRIFT))
+    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, FEATURE_DRIFT | FEATURE_SHARE))
 
 
 def attach(request: dict[str, Any]) -> bytes:

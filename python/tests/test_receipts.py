@@ -140,6 +140,30 @@ def test_job_is_proved(
     assert node.run("job", "verify", "proved", "--epoch", "-3").returncode == 2
 
 
+def test_workers_are_proved(
+    node: Node, dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What workers read is their shares of the rank's order, together the whole of it."""
+    monkeypatch.setenv("BELADY_JOB", "workers")
+    for options in ({"seed": 6, "num_workers": 2}, {"num_workers": 1}):
+        with belady.DataLoader(dataset, 20, True, collate_fn=list, **options) as loader:
+            iterator = iter(loader)
+            first = [next(iterator) for _ in range(4)]
+            state = loader.state_dict()
+            del iterator
+            loader.load_state_dict(state)
+            assert len(first) + len(list(loader)) == 11
+    want = "epoch 0 from position 80: ok: 1 of 1 ranks, 7 batches"
+
+    def proof() -> str:
+        done = node.run("job", "verify", "workers")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    eventually(lambda: proof().count(want) == 2, "the resumed epochs are proved")
+    assert "sessions read orders that their client sent" not in proof()
+
+
 class Lying:
     """A reader that gives other samples than it is asked for."""
 

@@ -12,11 +12,12 @@ type Account struct {
 	Reading
 	Epoch int `json:"epoch"`
 	// Position is c of the order's contract; First is the first batch delivered, counted from
-	// there.
+	// there. The next is Step batches further on: 1, unless workers share an epoch; 0 means 1.
 	Position int64 `json:"position"`
 	First    int   `json:"first"`
+	Step     int   `json:"step,omitempty"`
 	Chain    Chain `json:"chain,omitzero"`
-	// Whole: the epoch's last batch was among them.
+	// Whole: the last batch of the epoch, or of the worker's share, was among them.
 	Whole bool `json:"whole,omitempty"`
 }
 
@@ -69,31 +70,35 @@ func (a *Account) Prove(o order.Order) (Finding, error) {
 	if c.IsZero() {
 		return Finding{Due: e.Batches()}, nil
 	}
-	if a.First < 0 || c.Batches < 1 || c.Stride < 1 || len(c.Marks) != c.Batches/c.Stride {
+	if a.First < 0 || a.Step < 0 || c.Batches < 1 || c.Stride < 1 ||
+		len(c.Marks) != c.Batches/c.Stride {
 		return Finding{}, fmt.Errorf("an account of epoch %d has %d marks for %d batches from %d on",
 			a.Epoch, len(c.Marks), c.Batches, a.First)
 	}
 	f := Finding{Due: e.Batches()}
-	end := a.First + c.Batches
-	f.Differs, f.From, f.To = c.compare(e, a.First)
+	last := a.Batch(c.Batches - 1)
+	f.Differs, f.From, f.To = a.compare(e)
 	switch {
 	case f.Differs:
-	case end > f.Due: // it went on past the epoch's end
-		f.Differs, f.From, f.To = true, max(a.First, f.Due), end-1
-	case a.Whole != (end == f.Due): // it ended the epoch too early, or not at all
-		f.Differs, f.From, f.To = true, end-1, end-1
+	case last >= f.Due: // it went on past the epoch's end
+		f.Differs, f.From, f.To = true, max(a.First, f.Due), last
+	case a.Whole != (a.Batch(c.Batches) >= f.Due): // it ended too early, or not at all
+		f.Differs, f.From, f.To = true, last, last
 	}
 	return f, nil
 }
 
-// compare finds the first stretch of batches in which a chain is not that of the epoch's batches
-// from first on, as far as the epoch goes.
-func (c *Chain) compare(e order.Epoch, first int) (differs bool, from, to int) {
+// Batch is the number, in its epoch from the position on, of the i-th batch delivered.
+func (a *Account) Batch(i int) int { return a.First + i*max(a.Step, 1) }
+
+// compare finds the first stretch of batches in which a chain is not that of the epoch's batches,
+// as far as the epoch goes.
+func (a *Account) compare(e order.Epoch) (differs bool, from, to int) {
 	var expected Chain
 	var scratch []byte
-	agreed := first
-	for i := range min(c.Batches, e.Batches()-first) {
-		lo, hi := e.Bounds(first + i)
+	c, agreed := &a.Chain, 0
+	for i := 0; i < c.Batches && a.Batch(i) < e.Batches(); i++ {
+		lo, hi := e.Bounds(a.Batch(i))
 		var r uint64
 		r, scratch = Of(e.IDs[lo:hi], scratch)
 		expected.fold(r, hi-lo)
@@ -101,10 +106,10 @@ func (c *Chain) compare(e order.Epoch, first int) (differs bool, from, to int) {
 		mark := done%c.Stride == 0
 		if mark && expected.Value != c.Marks[done/c.Stride-1] ||
 			done == c.Batches && (expected.Value != c.Value || expected.Samples != c.Samples) {
-			return true, agreed, first + i
+			return true, a.Batch(agreed), a.Batch(i)
 		}
 		if mark {
-			agreed = first + done
+			agreed = done
 		}
 	}
 	return false, 0, 0

@@ -28,11 +28,8 @@ type Rank struct {
 	// Wrong says what is not as the order has it; empty: all that was delivered is.
 	Wrong string `json:"wrong,omitempty"`
 
-	sent []span
+	sent []bool // by batch
 }
-
-// span is a stretch of batches, without its end.
-type span struct{ from, to int }
 
 // Whole says that every rank known here was sent everything.
 func (e *Epoch) Whole() bool {
@@ -58,9 +55,6 @@ func ProveAll(accounts []Account, only int) ([]Epoch, error) {
 	for i := range p.epochs {
 		e := &p.epochs[i]
 		slices.SortFunc(e.Ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
-		for j := range e.Ranks {
-			e.Ranks[j].count()
-		}
 	}
 	slices.SortStableFunc(p.epochs, func(a, b Epoch) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Position, b.Position))
@@ -123,18 +117,19 @@ func (r *Rank) add(a *Account, o order.Order) {
 	case f.Differs:
 		r.Wrong = fmt.Sprintf("one of batches %d to %d is not what the order gives", f.From, f.To)
 	default:
-		r.sent = append(r.sent, span{a.First, a.First + a.Chain.Batches})
+		r.count(a)
 	}
 }
 
-// count adds up the batches sent, each once.
-func (r *Rank) count() {
-	slices.SortFunc(r.sent, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	end := 0
-	for _, s := range r.sent {
-		if s.to > end {
-			r.Sent += s.to - max(s.from, end)
-			end = s.to
+// count adds up the batches sent, each once. All of them are in the order.
+func (r *Rank) count(a *Account) {
+	if r.sent == nil {
+		r.sent = make([]bool, r.Due)
+	}
+	for i := range a.Chain.Batches {
+		if b := a.Batch(i); !r.sent[b] {
+			r.sent[b] = true
+			r.Sent++
 		}
 	}
 }

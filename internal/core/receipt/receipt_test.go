@@ -181,6 +181,45 @@ func TestProveAll(t *testing.T) {
 	}
 }
 
+// Workers share an epoch; their accounts together are the whole of it, and a wrong one is named.
+func TestShares(t *testing.T) {
+	spec := order.Spec{Kind: order.Random, Samples: 100, Seed: 3, Batch: 8}
+	o, err := order.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := o.Epoch(0, 0, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := func(first, step, wrong int) receipt.Account {
+		a := receipt.Account{Reading: receipt.Reading{Order: spec}, First: first, Step: step,
+			Whole: true}
+		for b := first; b < e.Batches(); b += step {
+			lo, hi := e.Bounds(b)
+			if b == wrong {
+				lo--
+			}
+			r, _ := receipt.Of(e.IDs[lo:hi], nil)
+			a.Chain.Add(r, hi-lo)
+		}
+		return a
+	}
+	shares := []receipt.Account{share(0, 3, -1), share(1, 3, -1), share(2, 3, -1)}
+	got, err := receipt.ProveAll(shares, -1)
+	if err != nil || len(got) != 1 || got[0].Wrong() || !got[0].Whole() || got[0].Ranks[0].Sent != 13 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if got, _ = receipt.ProveAll(shares[:2], -1); got[0].Wrong() || got[0].Ranks[0].Sent != 9 {
+		t.Errorf("two of three: %+v", got)
+	}
+	shares[1] = share(1, 3, 7)
+	got, _ = receipt.ProveAll(shares, -1)
+	if !strings.HasPrefix(got[0].Ranks[0].Wrong, "batch 7 ") {
+		t.Errorf("batch 7 of the second share: %+v", got)
+	}
+}
+
 // Weighted orders are computed from their members' lengths.
 func TestWeighted(t *testing.T) {
 	r := receipt.Reading{Members: []receipt.Member{{Name: "a", Samples: 10, Weight: 1},

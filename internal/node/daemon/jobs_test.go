@@ -108,6 +108,68 @@ func TestJobsAreProved(t *testing.T) {
 	}
 }
 
+// TestSharesAreProved: the explicit orders of workers that say what they are a part of prove it
+// together; one that lies is found out.
+func TestSharesAreProved(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=200&size=2KB")
+	whole := d.attach(order.Random, 8, 9)
+	o, err := order.New(whole.Order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := o.Epoch(4, 0, 40, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(first, skip int, lie bool) {
+		at := explicit(d, 1)
+		at.Start.Batch = skip
+		at.Share = &wire.Share{Order: whole.Order, Epoch: 4, Position: 40, First: first, Step: 3}
+		w := order.Window{Last: true}
+		for b := first; b < e.Batches(); b += 3 {
+			lo, hi := e.Bounds(b)
+			w.IDs = append(w.IDs, e.IDs[lo:hi]...)
+			w.BatchEnds = append(w.BatchEnds, uint32(len(w.IDs)))
+		}
+		if lie {
+			w.IDs[8], w.IDs[9] = w.IDs[9], w.IDs[8]
+		}
+		o, err := order.New(order.Spec{Kind: order.Explicit, Samples: d.len})
+		if err == nil {
+			err = o.(*order.Windows).Add(w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.mustRead(reading{Attach: at, data: d, expect: o, opened: func(s *client.Session) {
+			sendWindows(t, s, []order.Window{w}, 1)
+		}})
+	}
+	for first := range 3 {
+		read(first, first, false) // a resumed one, a worker that reconnected
+		read(first, 0, false)
+	}
+	all := n.proofs(6)
+	if len(all) != 1 || all[0].Wrong() || !all[0].Whole() || all[0].Number != 4 ||
+		all[0].Position != 40 || all[0].Ranks[0].Sent != e.Batches() {
+		t.Errorf("%+v", all)
+	}
+	read(2, 0, true)
+	if all = n.proofs(7); !strings.HasPrefix(all[0].Ranks[0].Wrong, "batch 5 ") {
+		t.Errorf("%+v", all)
+	}
+	for _, share := range []wire.Share{{}, {Order: whole.Order, Step: 1, Rank: 1},
+		{Order: whole.Order, Step: -1}, {Order: order.Spec{Kind: order.Explicit}, Step: 1},
+		{Order: order.Spec{Kind: order.Random, Samples: 3, Batch: 1}, Step: 1}} {
+		at := explicit(d, 1)
+		at.Share = &share
+		if _, err := n.client.Open(context.Background(), at); code(err) != wire.CodeBadRequest {
+			t.Errorf("%+v: %v", share, err)
+		}
+	}
+}
+
 // crooked is an order in which two samples of one batch changed places.
 type crooked struct{ order.Order }
 

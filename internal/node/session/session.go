@@ -155,7 +155,7 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 		return s.over(ctx, frame)
 	}
 	s.send(frame)
-	s.beginTally(a, s.recorded(a, &reading), attached.Start)
+	s.beginTally(a, &reading, attached.Start)
 	if a.Packed {
 		if err := s.openPacks(ctx, a.Order.Batch); err != nil {
 			return err
@@ -254,6 +254,10 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	if r.Order.Samples != set.Len() {
 		return r, nil, nil, fmt.Errorf("the order is over %d samples but %s has %d: "+
 			"leave samples out, or scan the dataset again", r.Order.Samples, s.world.Name, set.Len())
+	}
+	if a.Share != nil && a.Share.Order.Samples != set.Len() {
+		return r, nil, nil, fmt.Errorf("a share is of an order over %d samples but %s has %d",
+			a.Share.Order.Samples, s.world.Name, set.Len())
 	}
 	if r.Order.Kind == order.Weighted {
 		weighted, err := dataset.NewSet(set.Members(), weights(a))

@@ -18,34 +18,41 @@ type tally struct {
 	record  func(jobs.Record) // must not block
 	blank   jobs.Record       // what all of its records have in common
 	account receipt.Account   // of the epoch that is being delivered
+	start   wire.Start        // of the session
+	share   *wire.Share       // what an explicit order is a part of
 	counts  bool              // the order can be computed again, so that it is worth digesting
-	scratch []byte
+	// The label of the batch that is due.
+	epoch, batch int
+	scratch      []byte
+}
+
+// beginTally starts a session's record.
+func (s *Session) beginTally(a *wire.Attach, r *job.Reading, start wire.Start) {
+	if s.Record == nil {
+		return
+	}
+	t := &s.tally
+	t.record, t.start, t.share = s.Record, start, a.Share
+	t.counts = r.Order.Known() || a.Share != nil
+	t.blank = jobs.Record{Session: s.ID, Job: a.Job}
+	t.account.Reading = s.recorded(a, r)
+	t.renew(start.Epoch, start.Batch)
+	t.put(jobs.Attached, t.account)
 }
 
 // recorded is a reading as its accounts have it.
 func (s *Session) recorded(a *wire.Attach, r *job.Reading) receipt.Reading {
 	out := receipt.Reading{Content: fmt.Sprintf("%x", s.world.Set.ID()), Order: r.Order,
 		Rank: r.Rank}
+	if a.Share != nil {
+		out.Order, out.Rank = a.Share.Order, a.Share.Rank
+	}
 	all := weights(a)
 	for i, m := range s.world.Set.Members() {
 		out.Members = append(out.Members, receipt.Member{Name: a.Datasets[i].Name,
 			Samples: m.Len(), Weight: all[i]})
 	}
 	return out
-}
-
-// beginTally starts a session's record.
-func (s *Session) beginTally(a *wire.Attach, r receipt.Reading, start wire.Start) {
-	if s.Record == nil {
-		return
-	}
-	t := &s.tally
-	t.record = s.Record
-	t.counts = r.Order.Known()
-	t.blank = jobs.Record{Session: s.ID, Job: a.Job}
-	t.account = receipt.Account{Reading: r, Epoch: start.Epoch, Position: start.Position,
-		First: start.Batch}
-	t.put(jobs.Attached, t.account)
 }
 
 func (t *tally) put(kind string, a receipt.Account) {
@@ -59,34 +66,36 @@ func (t *tally) leased(l *world.Lease) {
 	if t.record == nil || !t.counts {
 		return
 	}
-	a := &t.account
-	if l.Epoch != a.Epoch || l.Batch != a.First+a.Chain.Batches {
-		t.flush() // as it was labelled, so that a wrong label shows
+	if l.Epoch != t.epoch || l.Batch != t.batch {
+		t.flush() // it is recorded as it was labelled, so that a wrong label shows
 		t.renew(l.Epoch, l.Batch)
 	}
 	var r uint64
 	r, t.scratch = receipt.Of(l.IDs, t.scratch)
-	a.Chain.Add(r, len(l.IDs))
-	if l.Last {
-		a.Whole = true
+	t.account.Chain.Add(r, len(l.IDs))
+	if t.batch++; l.Last {
+		t.account.Whole = true
 		t.flush()
 		t.renew(l.Epoch+1, 0)
 	}
 }
 
-// renew begins the account of another epoch, or of a later part of this one.
-func (t *tally) renew(epoch, first int) {
-	position := int64(0)
-	if epoch == t.account.Epoch {
-		position = t.account.Position
+// renew begins the account of what comes from a batch on.
+func (t *tally) renew(epoch, batch int) {
+	a := receipt.Account{Reading: t.account.Reading, Epoch: epoch, First: batch}
+	if epoch == t.start.Epoch {
+		a.Position = t.start.Position
 	}
-	t.account = receipt.Account{Reading: t.account.Reading, Epoch: epoch, Position: position,
-		First: first}
+	if s := t.share; s != nil {
+		a.Epoch, a.Position = s.Epoch, s.Position
+		a.First, a.Step = s.First+batch*s.Step, s.Step
+	}
+	t.account, t.epoch, t.batch = a, epoch, batch
 }
 
 // flush records what was delivered of the present epoch.
 func (t *tally) flush() {
-	if t.account.Chain.Batches > 0 {
+	if !t.account.Chain.IsZero() {
 		t.put(jobs.Delivered, t.account)
 	}
 }

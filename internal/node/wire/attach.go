@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
@@ -32,6 +33,19 @@ type Attach struct {
 	// Packed asks for packed leases where the samples allow it.
 	Packed bool   `json:"packed,omitempty"`
 	Client Client `json:"client"`
+	// Share says what an explicit order is a part of, for the record; with FeatureShare.
+	Share *Share `json:"share,omitempty"`
+}
+
+// Share is a worker's part of its rank's epoch, from a position on: the batches First, First+Step
+// and so on.
+type Share struct {
+	Order    order.Spec `json:"order"`
+	Rank     int        `json:"rank"`
+	Epoch    int        `json:"epoch"`
+	Position int64      `json:"position"`
+	First    int        `json:"first"`
+	Step     int        `json:"step"`
 }
 
 // Dataset is one dataset of a job. Weight is its share of the draws where the order has any;
@@ -137,7 +151,23 @@ func (a *Attach) validate() error {
 	if a.Start.Epoch > a.Epochs {
 		return fmt.Errorf("start at epoch %d, but the job ends after %d", a.Start.Epoch, a.Epochs)
 	}
-	return nil
+	if a.Share != nil && (a.Order.Kind != order.Explicit || a.Epochs != 1) {
+		return errors.New("a share is of an explicit order of one epoch")
+	}
+	return a.Share.validate()
+}
+
+func (s *Share) validate() error {
+	if s == nil {
+		return nil
+	}
+	if !s.Order.Known() || s.Rank < 0 || s.Rank >= s.Order.Ranks() || s.Epoch < 0 ||
+		s.Position < 0 || s.First < 0 || int64(s.First) > math.MaxUint32 || s.Step < 1 ||
+		int64(s.Step) > math.MaxUint32 {
+		return fmt.Errorf("a share of order %s for rank %d, batches from %d by %d: out of range",
+			s.Order.Kind, s.Rank, s.First, s.Step)
+	}
+	return s.Order.Validate()
 }
 
 func nameFits(what, name string) error {

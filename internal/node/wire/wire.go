@@ -33,11 +33,14 @@ const (
 	MaxVersion = 1
 )
 
-// FeatureDrift: the client may send Drift. Only append.
-const FeatureDrift uint32 = 1 << 0
+// Features, as bits. Only append.
+const (
+	FeatureDrift uint32 = 1 << 0 // the client may send Drift
+	FeatureShare uint32 = 1 << 1 // Attach may have a share
+)
 
-// Features are the optional parts this build knows, as bits.
-const Features = FeatureDrift
+// Features are the optional parts this build knows.
+const Features = FeatureDrift | FeatureShare
 
 // HeaderSize is the size of a frame's header.
 const HeaderSize = 8

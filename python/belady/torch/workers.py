@@ -15,7 +15,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -58,6 +58,8 @@ class Task(NamedTuple):
     number: int
     ids: Ids
     share: Optional[Sequence[Ids]]
+    # Which of the epoch's batches the share is, if that can be told.
+    part: Optional[dict[str, Any]]
 
 
 class Outcome(NamedTuple):
@@ -109,7 +111,8 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     def _read_in_turn(self, task: Task, stats: Stats) -> Batch:
         if task.share is not None:
             self._end()
-            self._session = begin(self._reading, wire.Start(0, 0, 0), stats, task.share)
+            reading = replace(self._reading, share=task.part)
+            self._session = begin(reading, wire.Start(0, 0, 0), stats, task.share)
         if self._session is None:
             raise BeladyError(f"batch {task.number} was asked for before its epoch was begun")
         self._session.count_in(stats)
@@ -148,6 +151,7 @@ class _Tasks:
         self._workers = workers
         self.epoch = 0
         self.batches: Sequence[Ids] = ()
+        self.whole: Optional[dict[str, Any]] = None
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -155,7 +159,9 @@ class _Tasks:
     def __iter__(self) -> Iterator[Task]:
         k = self._workers
         for i, ids in enumerate(self.batches):
-            yield Task(self.epoch, i, ids, self.batches[i::k] if i < k else None)
+            first = i < k
+            part = {**self.whole, "first": i, "step": k} if first and self.whole else None
+            yield Task(self.epoch, i, ids, self.batches[i::k] if first else None, part)
 
 
 def _same(item: Any) -> Any:
@@ -188,7 +194,12 @@ class Pool:
             persistent_workers=options.persistent_workers, **extra,
         )
 
-    def begin(self, epoch: int, batches: Callable[[], Sequence[Ids]], resumed: bool) -> Results:
+    def begin(
+        self,
+        epoch: int,
+        batches: Callable[[], tuple[Sequence[Ids], Optional[dict[str, Any]]]],
+        resumed: bool,
+    ) -> Results:
         """Begin an epoch with all draws as the stock loader makes them: base_seed, then the
         sampler's. Persistent workers were seeded when they began, so base_seed is drawn once.
 
@@ -204,7 +215,8 @@ class Pool:
         before = generator.get_state()
         if not resumed and seeds:
             torch.empty((), dtype=torch.int64).random_(generator=generator)
-        self._tasks.epoch, self._tasks.batches = epoch, batches()
+        self._tasks.epoch = epoch
+        self._tasks.batches, self._tasks.whole = batches()
         after = before if resumed else generator.get_state()
         generator.set_state(before)
         stock = iter(self._stock)
