@@ -144,7 +144,9 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.Dial(ctx, client.Config{Socket: env.Socket, Depth: o.depth, Name: "belady read"})
+	l := &loop{options: o, errOut: env.Err, rate: rate}
+	c, err := client.Dial(ctx, client.Config{Socket: env.Socket, Depth: o.depth, Name: "belady read",
+		Away: l.away})
 	if err != nil {
 		return err
 	}
@@ -158,9 +160,9 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 		return err
 	}
 	defer s.Close()
-	l := &loop{options: o, client: c, session: s, errOut: env.Err, rate: rate,
-		fetched: before.Pump.FetchedBytes, held: before.Pump.KeptBytes,
-		report: readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}}
+	l.client, l.session = c, s
+	l.fetched, l.held = before.Pump.FetchedBytes, before.Pump.KeptBytes
+	l.report = readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}
 	if err := l.run(ctx); err != nil {
 		return err
 	}
@@ -206,6 +208,7 @@ type loop struct {
 	errOut  io.Writer
 	rate    int64
 	report  readReport
+	bar     progressBar // while the loop runs
 
 	before  client.Stats
 	fetched int64
@@ -217,6 +220,7 @@ func (l *loop) run(ctx context.Context) error {
 	total := int64(l.options.epochs) * int64(l.session.Info().Batches)
 	bar := newProgress(l.errOut, "reading", total, "batches")
 	defer bar.Done()
+	l.bar = bar
 	var e *epochReport
 	for n := int64(0); ; n++ {
 		asked := time.Now()
@@ -240,6 +244,15 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		bar.Set(n + 1)
 	}
+}
+
+// away says what a bar that stands still waits for.
+func (l *loop) away(back bool) {
+	if back {
+		l.bar.Message("the daemon is back: reading on at the same batch")
+		return
+	}
+	l.bar.Message("the daemon went away: reconnecting")
 }
 
 // compute stands for a training step: it reads every byte, then waits out the step's time.

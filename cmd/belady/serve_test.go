@@ -47,6 +47,8 @@ func TestProcesses(t *testing.T) {
 		"stuck log":           testStuckLog,
 		"other user":          testOtherUser,
 		"memory":              testMemory,
+		"read reconnects":     testReadReconnects,
+		"full disk":           testFullDisk,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, bin) })
 	}

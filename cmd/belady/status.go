@@ -60,5 +60,15 @@ func printStatus(env *environment, s *daemon.Status) error {
 			humanize.IBytes(uint64(d.Pump.StagingBytes)), d.Pump.Hits,
 			humanize.IBytes(uint64(d.Pump.FetchedBytes)))
 	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(s.Ranks) > 0 {
+		fmt.Fprintln(t, "JOB\tRANK\tOF\tDATASET\tPID\tCLIENT")
+	}
+	for _, r := range s.Ranks {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%s\n", printable(r.Job), r.Rank, r.World, r.Dataset,
+			r.PID, printable(r.Client))
+	}
 	return t.Flush()
 }

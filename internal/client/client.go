@@ -31,9 +31,6 @@ import (
 // Error is what a daemon reported; its Code says what kind.
 type Error = wire.Error
 
-// maxSocketPath is the longest path a Unix socket address holds on Linux, less its final NUL.
-const maxSocketPath = 107
-
 // maxControlBytes bounds a control call's answer.
 const maxControlBytes = 64 << 20
 
@@ -49,6 +46,9 @@ type Config struct {
 	ReconnectFor time.Duration
 	// Depth is how many batches may wait ahead of the loop; 4. Memory: Depth batches of staging.
 	Depth int
+	// Away is told when a session's daemon went away, and again, with true, when the session goes on
+	// at the same batch; nil: nobody is. Called from Next.
+	Away func(back bool)
 	// Name tells people reading `belady status` who this client is; the program's name.
 	Name string
 }
@@ -73,13 +73,10 @@ func (c Config) validate() error {
 	switch {
 	case c.Socket == "":
 		return errors.New("no daemon socket is given")
-	case len(c.Socket) > maxSocketPath:
-		return fmt.Errorf("socket path %s has %d bytes, the system allows %d: use a shorter one",
-			c.Socket, len(c.Socket), maxSocketPath)
 	case c.Depth < 1 || c.Depth > wire.MaxCredit:
 		return fmt.Errorf("a depth of %d batches: 1 to %d are possible", c.Depth, wire.MaxCredit)
 	}
-	return nil
+	return wire.CheckSocket(c.Socket)
 }
 
 // Client reaches one daemon. It is safe for concurrent use and holds no connection of its own.

@@ -72,6 +72,11 @@ func (s *Session) fail(err error) {
 // reconnect finds the daemon again and goes on where the session was.
 func (s *Session) reconnect(ctx context.Context) error {
 	start := time.Now()
+	away := s.client.cfg.Away
+	if away == nil {
+		away = func(bool) {}
+	}
+	away(false)
 	defer func() {
 		s.mu.Lock()
 		s.stats.Away += time.Since(start)
@@ -84,6 +89,7 @@ func (s *Session) reconnect(ctx context.Context) error {
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
 		if try.Err() == nil {
 			if err = s.resume(try); err == nil {
+				away(true)
 				return nil
 			}
 		}

@@ -174,9 +174,14 @@ func (f *Feed) Window(k int) (*Window, error) {
 			return nil, err
 		}
 	}
-	if k == 0 && r.Start.Batch > 0 {
-		return w.from(r.Start.Batch)
+	if k > 0 {
+		return w, nil
 	}
+	if r.Start.Batch > 0 && r.Start.Batch >= len(w.Ends) {
+		return nil, fmt.Errorf("epoch %d has %d batches: it cannot start at batch %d",
+			w.Epoch, len(w.Ends), r.Start.Batch)
+	}
+	w.Cut(r.Start.Batch)
 	return w, nil
 }
 
@@ -202,28 +207,27 @@ func (w *Window) CheckRepeats() error {
 	return nil
 }
 
-// from cuts the batches before the first wanted.
-func (w *Window) from(batch int) (*Window, error) {
-	if batch >= len(w.Ends) {
-		return nil, fmt.Errorf("epoch %d has %d batches: it cannot start at batch %d",
-			w.Epoch, len(w.Ends), batch)
+// Cut takes the first n batches off the window.
+func (w *Window) Cut(n int) {
+	if n <= 0 {
+		return
 	}
-	cut := w.Ends[batch-1]
-	w.Batch = batch
-	w.IDs = w.IDs[cut:]
-	w.Ends = w.Ends[batch:]
+	from := w.Ends[n-1]
+	w.Batch += n
+	w.IDs = w.IDs[from:]
+	w.Ends = w.Ends[n:]
 	for i := range w.Ends {
-		w.Ends[i] -= cut
+		w.Ends[i] -= from
 	}
-	if w.Next != nil {
-		w.Next = w.Next[cut:]
-		for i, n := range w.Next {
-			if n != NoNext {
-				w.Next[i] = n - cut
-			}
+	if w.Next == nil {
+		return
+	}
+	w.Next = w.Next[from:]
+	for i, next := range w.Next {
+		if next != NoNext {
+			w.Next[i] = next - from
 		}
 	}
-	return w, nil
 }
 
 func (f *Feed) epoch(number int, from int64) (order.Epoch, error) {

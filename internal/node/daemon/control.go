@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
+	"belady/internal/node/event"
 	"belady/internal/node/world"
 )
 
@@ -73,6 +77,8 @@ type Status struct {
 	Sessions int            `json:"sessions"`
 	Drifts   int            `json:"drifts"` // sessions that computed another order than ours
 	Datasets []world.Status `json:"datasets"`
+	// Ranks are the sessions that read, the oldest first.
+	Ranks []event.Attached `json:"ranks"`
 }
 
 func (c *control) status(w http.ResponseWriter, _ *http.Request) {
@@ -82,6 +88,7 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 		Datasets: []world.Status{}}
 	d.mu.Lock()
 	s.Drifts = d.drifts
+	s.Ranks = slices.AppendSeq([]event.Attached{}, maps.Values(d.ranks))
 	var open []*world.World
 	for _, p := range d.worlds {
 		if p.world != nil {
@@ -89,6 +96,9 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	d.mu.Unlock()
+	slices.SortFunc(s.Ranks, func(a, b event.Attached) int {
+		return cmp.Or(cmp.Compare(len(a.Session), len(b.Session)), cmp.Compare(a.Session, b.Session))
+	})
 	for _, w := range open {
 		if one, err := w.Status(); err == nil {
 			s.Datasets = append(s.Datasets, one)

@@ -27,9 +27,6 @@ import (
 	"belady/internal/store/origin"
 )
 
-// MaxSocketPath is the kernel's limit on a Unix socket's name.
-const MaxSocketPath = 107
-
 // Config is what a daemon is told.
 type Config struct {
 	Dir, Socket string
@@ -70,13 +67,13 @@ type Daemon struct {
 	sessions int
 	next     int
 	drifts   int
+	ranks    map[string]event.Attached // by session
 }
 
 // New takes the directory: a second daemon on it is refused.
 func New(cfg Config) (*Daemon, error) {
-	if len(cfg.Socket) > MaxSocketPath {
-		return nil, fmt.Errorf("socket path %q has %d bytes, the kernel allows %d: "+
-			"name a shorter one with --socket", cfg.Socket, len(cfg.Socket), MaxSocketPath)
+	if err := wire.CheckSocket(cfg.Socket); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
@@ -95,7 +92,7 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	return &Daemon{Config: cfg, catalog: catalog.New(cfg.Dir, cfg.OpenOrigin),
 		pool: arena.NewPool(cfg.RAM), lock: lock, began: time.Now(),
-		worlds: map[string]*place{}}, nil
+		worlds: map[string]*place{}, ranks: map[string]event.Attached{}}, nil
 }
 
 // takeLock locks the directory for this process; the kernel lets go when it dies.
@@ -300,13 +297,18 @@ func sameUser(conn *net.UnixConn) (pid int, err error) {
 	return int(cred.Pid), nil
 }
 
-// heard passes a session's events on, and counts what status shows.
+// heard passes a session's events on, and keeps what status shows.
 func (d *Daemon) heard(e event.Event) {
-	if _, drifted := e.(event.Drifted); drifted {
-		d.mu.Lock()
+	d.mu.Lock()
+	switch e := e.(type) {
+	case event.Drifted:
 		d.drifts++
-		d.mu.Unlock()
+	case event.Attached:
+		d.ranks[e.Session] = e
+	case event.Detached:
+		delete(d.ranks, e.Session)
 	}
+	d.mu.Unlock()
 	d.tell(e)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +155,29 @@ func TestManySessions(t *testing.T) {
 	if got := n.status().Sessions; got > 1 { // the status call's own connection is none
 		t.Errorf("%d sessions are left", got)
 	}
+}
+
+// TestStatusNamesRanks: whoever reads is in the status, by job and program, for as long as it does.
+func TestStatusNamesRanks(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=200&size=2KB")
+	at := d.attach(order.Distributed, 4, 1)
+	at.Rank, at.Order.World = 1, 2
+	seen := 0
+	n.mustRead(reading{Attach: at, data: d, each: func(*batch) bool {
+		for _, r := range n.status().Ranks {
+			if r.Job != "test" || r.Dataset != "d" || r.Rank != 1 || r.World != 2 ||
+				r.PID != os.Getpid() || r.Client == "" {
+				t.Errorf("the status shows %+v", r)
+			}
+			seen++
+		}
+		return true
+	}})
+	if seen != 25 {
+		t.Errorf("the rank was shown in %d of 25 batches", seen)
+	}
+	eventually(t, "nobody is there", func() bool { return len(n.status().Ranks) == 0 })
 }
 
 // TestHoldingAndReleasingOutOfOrder: leases end in any order, while their holder reads on.

@@ -52,16 +52,20 @@ func (e Planned) String() string {
 
 // Attached: a rank joined.
 type Attached struct {
-	Session, Dataset string
-	Rank, World      int
-	PID              int
+	Session string `json:"session"`
+	Job     string `json:"job"`
+	Dataset string `json:"dataset"`
+	Rank    int    `json:"rank"`
+	World   int    `json:"world"`
+	PID     int    `json:"pid"`
+	Client  string `json:"client"` // the program, as it calls itself
 }
 
 // Code names the event.
 func (Attached) Code() string { return "session-attached" }
 func (e Attached) String() string {
-	return fmt.Sprintf("session %s: rank %d of %d reads %s (pid %d)",
-		e.Session, e.Rank, e.World, e.Dataset, e.PID)
+	return fmt.Sprintf("session %s: rank %d of %d of job %q reads %s (%q, pid %d)",
+		e.Session, e.Rank, e.World, e.Job, e.Dataset, e.Client, e.PID)
 }
 
 // Detached: a rank left; Reason is empty when it was done.

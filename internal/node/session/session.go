@@ -166,8 +166,8 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 		s.drop()
 		return err
 	}
-	s.tell(event.Attached{Session: s.ID, Dataset: w.Name, Rank: a.Rank,
-		World: a.Order.Ranks(), PID: s.PID})
+	s.tell(event.Attached{Session: s.ID, Job: a.Job, Dataset: w.Name, Rank: a.Rank,
+		World: a.Order.Ranks(), PID: s.PID, Client: a.Client.Name})
 	var writer sync.WaitGroup
 	writer.Go(s.write)
 	goodbye := context.AfterFunc(ctx, func() {
@@ -247,7 +247,7 @@ func (s *Session) tell(e event.Event) {
 // prepare turns an attach into a reading that can be fed, with its start in normal form.
 func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attached, error) {
 	set := s.world.Set
-	r := job.Reading{Order: a.Order, Epochs: a.Epochs, Rank: a.Rank, Start: job.Start(a.Start)}
+	r := job.Reading{Order: a.Order, Epochs: a.Epochs, Rank: a.Rank, Start: a.Start}
 	if r.Order.Samples == 0 {
 		r.Order.Samples = set.Len()
 	}
@@ -312,7 +312,7 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 		return r, nil, nil, err
 	}
 	r.Start = start
-	out.Start, out.Batches = wire.Start(start), batches
+	out.Start, out.Batches = start, batches
 	return r, feed, out, nil
 }
 

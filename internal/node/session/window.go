@@ -39,7 +39,9 @@ func (in *intake) take(v wire.WindowView) (*job.Window, error) {
 		win.Ends[i] = v.End(i)
 	}
 	in.batch += len(win.Ends)
-	in.cut(win)
+	if in.epoch == in.start.Epoch {
+		win.Cut(min(in.start.Batch-win.Batch, len(win.Ends)))
+	}
 	if !win.LastOfEpoch {
 		return win, nil
 	}
@@ -51,21 +53,6 @@ func (in *intake) take(v wire.WindowView) (*job.Window, error) {
 	in.over = win.LastOfJob || in.epoch == in.epochs
 	win.LastOfJob = in.over
 	return win, nil
-}
-
-// cut takes the batches before the start off a window.
-func (in *intake) cut(win *job.Window) {
-	n := min(in.start.Batch-win.Batch, len(win.Ends))
-	if in.epoch != in.start.Epoch || n <= 0 {
-		return
-	}
-	from := win.Ends[n-1]
-	win.Batch += n
-	win.IDs = win.IDs[from:]
-	win.Ends = win.Ends[n:]
-	for i := range win.Ends {
-		win.Ends[i] -= from
-	}
 }
 
 // window takes a piece of an explicit order.

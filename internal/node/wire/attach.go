@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"belady/internal/core/job"
 	"belady/internal/core/order"
 )
 
@@ -59,11 +60,7 @@ type Dataset struct {
 // were already returned, over all ranks; what is left is dealt anew from there. Batch is the index
 // of the first batch wanted among those, and is what a reconnecting client moves forward. A Batch
 // equal to the epoch's number of batches means the next epoch's first.
-type Start struct {
-	Epoch    int   `json:"epoch"`
-	Position int64 `json:"position"`
-	Batch    int   `json:"batch"`
-}
+type Start = job.Start
 
 // Client says who asks, for events and `belady status`.
 type Client struct {
@@ -145,7 +142,7 @@ func (a *Attach) validate() error {
 	if a.Epochs < 1 || int64(a.Epochs) > math.MaxUint32 {
 		return fmt.Errorf("epochs is %d: at least 1 is needed", a.Epochs)
 	}
-	if err := a.Start.validate(); err != nil {
+	if err := startFits(a.Start); err != nil {
 		return err
 	}
 	if a.Start.Epoch > a.Epochs {
@@ -178,8 +175,8 @@ func nameFits(what, name string) error {
 	return nil
 }
 
-// validate keeps what leases count in u32 inside u32.
-func (s Start) validate() error {
+// startFits keeps what leases count in u32 inside u32.
+func startFits(s Start) error {
 	if s.Epoch < 0 || int64(s.Epoch) > math.MaxUint32 || s.Position < 0 ||
 		s.Batch < 0 || int64(s.Batch) > math.MaxUint32 {
 		return fmt.Errorf("start at epoch %d, position %d, batch %d: out of range",
@@ -194,7 +191,7 @@ func DecodeAttached(p []byte) (*Attached, error) {
 	if err := json.Unmarshal(p, a); err != nil {
 		return nil, fmt.Errorf("%w: Attached: %w", ErrMalformed, err)
 	}
-	if err := a.Start.validate(); err != nil {
+	if err := startFits(a.Start); err != nil {
 		return nil, fmt.Errorf("%w: Attached: %w", ErrMalformed, err)
 	}
 	if a.Samples < 0 || a.Batches < 0 {

@@ -297,8 +297,5 @@ func (v *LeaseView) FieldLength(i, f int) uint32 {
 	return binary.LittleEndian.Uint32(v.fields[4*(i*int(v.Fields)+f):])
 }
 
-// IDBytes is the id array as it lies: count little-endian uint32.
-func (v *LeaseView) IDBytes() []byte { return v.ids }
-
 // CheckReceipt says whether the receipt is that of the ids.
 func (v *LeaseView) CheckReceipt() bool { return xxh3.Hash(v.ids) == v.Receipt }

@@ -25,6 +25,18 @@ import (
 // a connection that begins otherwise is control traffic.
 const Preamble = "BLDY"
 
+// maxSocketPath is the longest path a Unix socket's address holds on Linux, less its final NUL.
+const maxSocketPath = 107
+
+// CheckSocket refuses a path that no socket can have.
+func CheckSocket(path string) error {
+	if len(path) > maxSocketPath {
+		return fmt.Errorf("socket path %q has %d bytes, the kernel allows %d: "+
+			"name a shorter one with --socket", path, len(path), maxSocketPath)
+	}
+	return nil
+}
+
 // MinVersion and MaxVersion are the protocol versions this build speaks. Any change to the bytes
 // of a frame that exists needs a new version; new frame types, flags and JSON fields need only a
 // feature bit.

@@ -292,7 +292,7 @@ func TestLeaseRoundTrip(t *testing.T) {
 			t.Fatalf("the receipt is not that of the ids")
 		}
 		if v.Len() > 0 {
-			v.IDBytes()[0]++
+			v.ids[0]++
 			if v.CheckReceipt() {
 				t.Fatalf("the receipt fits other ids too")
 			}
