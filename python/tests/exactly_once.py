@@ -1,6 +1,4 @@
-"""Kill a training with SIGKILL, resume it at another world size, and count every sample.
-
-    python3 exactly_once.py SOURCE [SEED]
+"""A training that is killed with SIGKILL at random points, and a count of every sample.
 
 The story: rank processes read batches, write down the ids they were given, and save the loader's
 state every few steps. At moments drawn from the seed a worker process, a trainer or the daemon is
@@ -19,7 +17,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -117,7 +114,7 @@ class Run:
         self._account(folder, shape.world)
 
     def _start(self, folder: Path, rank: int, shape: Shape) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, "--train", self._source, str(folder), str(rank),
+        command = [sys.executable, __file__, self._source, str(folder), str(rank),
                    str(shape.world), str(shape.workers)]
         if self._state is not None:
             command.append(str(self._state))
@@ -180,27 +177,6 @@ def kill_worker(process: subprocess.Popen[bytes]) -> None:
         kill_trainer(process)
 
 
-def main() -> None:
-    source, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    samples = len(belady.Dataset(source))
-    with tempfile.TemporaryDirectory() as folder:
-        run = Run(source, Path(folder), seed)
-        for shape, kill in (
-            (Shape(2, 0), kill_trainer), (Shape(3, 1), kill_worker), (Shape(2, 2), None),
-        ):
-            run.leg(shape, kill)
-            print(f"{shape.world} ranks, {shape.workers} workers each:"
-                  f" {sum(run.counts.values())} samples in checkpoints so far")
-        missing, twice = run.result(samples)
-    print(f"{EPOCHS} epochs of {samples} samples, {run.killed} kills: missing {missing},"
-          f" twice {twice}")
-    sys.exit(1 if missing or twice else 0)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--train":
-        train(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]),
-              Shape(int(sys.argv[5]), int(sys.argv[6])),
-              sys.argv[7] if len(sys.argv) > 7 else None)
-    else:
-        main()
+    train(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]),
+          Shape(int(sys.argv[4]), int(sys.argv[5])), sys.argv[6] if len(sys.argv) > 6 else None)
