@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"belady/internal/client"
 	"belady/internal/core/order"
 	"belady/internal/core/sample"
 )
@@ -194,7 +195,7 @@ func (b *bare) read(epoch int) (time.Duration, error) {
 	begun := time.Now()
 	for _, id := range e.IDs {
 		at := int(id) * b.stride
-		b.sum += touch(b.data[at : at+b.size])
+		b.sum += client.Touch(b.data[at : at+b.size])
 	}
 	return time.Since(begun), nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -100,7 +99,7 @@ func (r *reading) epoch(ctx context.Context, s *client.Session, e *epoch, sum *u
 				seen[id/64] |= 1 << (id % 64)
 			}
 			if !r.noTouch {
-				*sum += touch(b.Bytes(i))
+				*sum += client.Touch(b.Bytes(i))
 			}
 		}
 		if e.samples == 0 {
@@ -140,17 +139,4 @@ func stalls(before, now *client.Stats) map[string]time.Duration {
 		all[wire.Cause(cause).String()] = now.Stall[cause] - before.Stall[cause]
 	}
 	return all
-}
-
-// touch reads every byte, as cmd/belady's read does.
-func touch(b []byte) (sum uint64) {
-	for len(b) >= 32 {
-		sum += binary.LittleEndian.Uint64(b) ^ binary.LittleEndian.Uint64(b[8:]) ^
-			binary.LittleEndian.Uint64(b[16:]) ^ binary.LittleEndian.Uint64(b[24:])
-		b = b[32:]
-	}
-	for _, c := range b {
-		sum += uint64(c)
-	}
-	return sum
 }

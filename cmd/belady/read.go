@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -260,7 +259,7 @@ func (l *loop) compute(e *epochReport, b *client.Batch) {
 	begun := time.Now()
 	if !l.options.noTouch {
 		for i := range b.Len() {
-			l.sum += touch(b.Bytes(i))
+			l.sum += client.Touch(b.Bytes(i))
 		}
 	}
 	e.Batches++
@@ -271,19 +270,6 @@ func (l *loop) compute(e *epochReport, b *client.Batch) {
 		time.Sleep(rest)
 	}
 	e.Compute += time.Since(begun)
-}
-
-// touch reads every byte of a sample, a word at a time.
-func touch(b []byte) (sum uint64) {
-	for len(b) >= 32 {
-		sum += binary.LittleEndian.Uint64(b) ^ binary.LittleEndian.Uint64(b[8:]) ^
-			binary.LittleEndian.Uint64(b[16:]) ^ binary.LittleEndian.Uint64(b[24:])
-		b = b[32:]
-	}
-	for _, c := range b {
-		sum += uint64(c)
-	}
-	return sum
 }
 
 // endEpoch takes stock. What the daemon counted is unknown if it is away or was started anew; the

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"encoding/binary"
+
 	"belady/internal/core/sample"
 	"belady/internal/node/wire"
 )
@@ -67,3 +69,17 @@ func (b *Batch) Field(i, f int) []byte {
 // Release gives the bytes back; no slice of them may be used afterwards. The daemon hears of it
 // with the next write. Releasing again does nothing.
 func (b *Batch) Release() { b.session.release(b) }
+
+// Touch reads every byte, a word at a time, and returns a sum that keeps the reading from being
+// optimised away: the least a training loop does with a sample.
+func Touch(bytes []byte) (sum uint64) {
+	for len(bytes) >= 32 {
+		sum += binary.LittleEndian.Uint64(bytes) ^ binary.LittleEndian.Uint64(bytes[8:]) ^
+			binary.LittleEndian.Uint64(bytes[16:]) ^ binary.LittleEndian.Uint64(bytes[24:])
+		bytes = bytes[32:]
+	}
+	for _, c := range bytes {
+		sum += uint64(c)
+	}
+	return sum
+}

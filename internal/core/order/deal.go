@@ -28,12 +28,21 @@ func (p *permuted) permutation(epoch int) []sample.ID {
 	return p.perm
 }
 
-func (p *permuted) checkFrom(from int64) error {
+// among is what all ways of dealing P to ranks have in common: what is asked for must exist, and a
+// world of one reads P as it is. deal gives the rank its share of perm from c on.
+func (p *permuted) among(epoch, rank int, from int64, dst []sample.ID,
+	deal func(perm []sample.ID, c int) Epoch) (Epoch, error) {
+	if err := checkPlace(&p.spec, epoch, rank); err != nil {
+		return Epoch{}, err
+	}
 	if from < 0 || from > int64(p.spec.Length()) {
-		return fmt.Errorf("order %s: position %d is not in an epoch of %d entries",
+		return Epoch{}, fmt.Errorf("order %s: position %d is not in an epoch of %d entries",
 			p.spec.Kind, from, p.spec.Length())
 	}
-	return nil
+	if p.spec.Ranks() == 1 {
+		return p.rest(epoch, int(from), p.spec.Batch, dst), nil
+	}
+	return deal(p.permutation(epoch), int(from)), nil
 }
 
 // rest gives rank the whole of P from c on: what a world of one reads. No copy of P is kept.
@@ -64,29 +73,20 @@ func makeStrided(s Spec) (Order, error) {
 }
 
 func (o *strided) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, error) {
-	s := &o.spec
-	if err := checkPlace(s, epoch, rank); err != nil {
-		return Epoch{}, err
-	}
-	if err := o.checkFrom(from); err != nil {
-		return Epoch{}, err
-	}
-	n, c, world := s.Length(), int(from), s.Ranks()
-	if world == 1 {
-		return o.rest(epoch, c, s.Batch, dst), nil
-	}
-	perm := o.permutation(epoch)
-	dst = resize(dst, o.take(c))
-	at := c + rank
-	for i := range dst {
-		if at < n {
-			dst[i] = perm[at]
-		} else {
-			dst[i] = perm[at%n]
+	n, world := o.spec.Length(), o.spec.Ranks()
+	return o.among(epoch, rank, from, dst, func(perm []sample.ID, c int) Epoch {
+		dst := resize(dst, o.take(c))
+		at := c + rank
+		for i := range dst {
+			if at < n {
+				dst[i] = perm[at]
+			} else {
+				dst[i] = perm[at%n]
+			}
+			at += world
 		}
-		at += world
-	}
-	return Epoch{IDs: dst, Batch: s.Batch}, nil
+		return Epoch{IDs: dst, Batch: o.spec.Batch}
+	})
 }
 
 // take counts a rank's entries from c on.
@@ -113,7 +113,8 @@ func (o *strided) Batches(_ int, from int64) int {
 
 // dealt deals P as Accelerate's BatchSamplerShard does: b entries to each rank in turn, where b
 // is the batch size, or with split_batches the batch size over W. Both of its modes, and its
-// looping back to the epoch's first samples, come down to that.
+// looping back to the epoch's first samples, come down to that. It leaves the loader of a single
+// process alone: there nothing is padded.
 type dealt struct{ permuted }
 
 func makeDealt(s Spec) (Order, error) {
@@ -122,30 +123,20 @@ func makeDealt(s Spec) (Order, error) {
 }
 
 func (o *dealt) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, error) {
-	s := &o.spec
-	if err := checkPlace(s, epoch, rank); err != nil {
-		return Epoch{}, err
-	}
-	if err := o.checkFrom(from); err != nil {
-		return Epoch{}, err
-	}
-	n, c, world := s.Length(), int(from), s.Ranks()
-	if world == 1 {
-		// Accelerate leaves the loader of a single process alone: nothing is padded.
-		return o.rest(epoch, c, s.Batch, dst), nil
-	}
-	take, b := o.take(rank, c)
-	perm := o.permutation(epoch)
-	dst = resize(dst, take)
-	for lo := 0; lo < take; lo += b {
-		batch := dst[lo:min(lo+b, take)]
-		at := c + lo*world + rank*b
-		for len(batch) > 0 {
-			copied := copy(batch, perm[at%n:])
-			batch, at = batch[copied:], at+copied
+	n, world := o.spec.Length(), o.spec.Ranks()
+	return o.among(epoch, rank, from, dst, func(perm []sample.ID, c int) Epoch {
+		take, b := o.take(rank, c)
+		dst := resize(dst, take)
+		for lo := 0; lo < take; lo += b {
+			batch := dst[lo:min(lo+b, take)]
+			at := c + lo*world + rank*b
+			for len(batch) > 0 {
+				copied := copy(batch, perm[at%n:])
+				batch, at = batch[copied:], at+copied
+			}
 		}
-	}
-	return Epoch{IDs: dst, Batch: b}, nil
+		return Epoch{IDs: dst, Batch: b}
+	})
 }
 
 // take counts a rank's entries from c on, and those of one of its batches.
