@@ -163,15 +163,21 @@ def find_or_start(wanted: Optional[Place] = None) -> Place:
     if found:
         return found
     command = binary()
-    os.makedirs(wanted.dir, mode=0o700, exist_ok=True)
-    with open(os.path.join(wanted.dir, ".start.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for _ in range(_ATTEMPTS - 1):
-            # One that is being killed may hold its folder a moment longer.
-            with suppress(DaemonUnavailable):
-                return find(wanted) or _start(command, wanted)
-            time.sleep(_PAUSE_S)
-        return find(wanted) or _start(command, wanted)
+    deadline = time.monotonic() + _START_S  # for all who wait for the lock, from their beginning on
+    try:
+        os.makedirs(wanted.dir, mode=0o700, exist_ok=True)
+        with open(os.path.join(wanted.dir, ".start.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for _ in range(_ATTEMPTS - 1):
+                # One that is being killed may hold its folder a moment longer.
+                with suppress(DaemonUnavailable):
+                    return find(wanted) or _start(command, wanted, deadline)
+                time.sleep(_PAUSE_S)
+            return find(wanted) or _start(command, wanted, deadline)
+    except OSError as e:
+        if isinstance(e, BeladyError):
+            raise
+        raise DaemonUnavailable(f"`{command} serve` cannot be started: {e}") from e
 
 
 def restart_ours(place: Place) -> None:
@@ -181,7 +187,10 @@ def restart_ours(place: Place) -> None:
         find_or_start(place)
 
 
-def _start(command: str, place: Place) -> Place:
+def _start(command: str, place: Place, deadline: float) -> Place:
+    late = f"`belady serve` did not listen within {_START_S:.0f} s"
+    if time.monotonic() >= deadline:
+        raise DaemonUnavailable(late)
     arguments = [command, "serve", "--dir", place.dir, "--socket", place.socket]
     arguments += ["--idle-exit-seconds", str(IDLE_EXIT_SECONDS)]
     if not (os.environ.get("BELADY_RAM") or os.environ.get("BELADY_CONFIG")):
@@ -197,7 +206,6 @@ def _start(command: str, place: Place) -> Place:
         process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
-    deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         found = find(place)
         if found:
@@ -209,8 +217,9 @@ def _start(command: str, place: Place) -> Place:
                 said = text.read(4096).decode("utf-8", "replace").strip()
             raise DaemonUnavailable(f"`belady serve` ended at once: {said or 'it said nothing'}")
         time.sleep(0.01)
-    process.terminate()
-    raise DaemonUnavailable(f"`belady serve` did not listen within {_START_S:.0f} s: see {log}")
+    process.kill()
+    process.wait()
+    raise DaemonUnavailable(f"{late}: see {log}")
 
 
 def memory_for_samples() -> int:
@@ -247,22 +256,27 @@ def dataset_dir(place: Place, name: str) -> str:
     return os.path.join(place.dir, "datasets", name)
 
 
-def add_dataset(command: str, place: Place, name: str, url: str) -> None:
-    """Scan a path or URL under a name with `belady dataset add`, whose progress is shown.
+def add_dataset(place: Place, name: str, url: str) -> None:
+    """Scan a path or URL under a name with `belady dataset add`, which needs no daemon.
 
     The ranks of a run begin together: one of them scans, the others wait and find it done.
+    DaemonUnavailable where the binary, or the folder for manifests, cannot be used.
     """
-    os.makedirs(place.dir, mode=0o700, exist_ok=True)
-    with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
-            return
-        with tempfile.TemporaryFile() as said:
-            done = subprocess.run(
-                [command, "dataset", "add", "--dir", place.dir, name, url],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
-            )
-            said.seek(0)
-            text = said.read().decode("utf-8", "replace").strip()
+    command = binary()
+    try:
+        os.makedirs(place.dir, mode=0o700, exist_ok=True)
+        with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
+                return
+            with tempfile.TemporaryFile() as said:
+                done = subprocess.run(
+                    [command, "dataset", "add", "--dir", place.dir, name, url],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
+                )
+                said.seek(0)
+                text = said.read().decode("utf-8", "replace").strip()
+    except OSError as e:
+        raise DaemonUnavailable(f"`{command} dataset add` cannot be run: {e}") from e
     if done.returncode != 0:
         raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")

@@ -73,22 +73,27 @@ class Dataset:
     def _scanned(self) -> Optional[Manifest]:
         """Add the path or URL; without a binary that could, a folder is listed here."""
         try:
-            command = daemon.binary()
+            daemon.add_dataset(self.place, self.name, self._url)
+            return None
         except DaemonUnavailable:
             folder = direct.folder_of(self._url)
             if folder is None:
                 raise
             return scan.folder(folder)
-        daemon.add_dataset(command, self.place, self.name, self._url)
-        return None
 
     @property
     def files(self) -> direct.Files:
         """The samples as this process can read them by itself."""
         manifest, url = self.manifest, self._url
         if not url:
-            with open(os.path.join(self._folder(), "dataset.json"), encoding="utf-8") as file:
-                url = str(json.load(file)["url"])
+            path = os.path.join(self._folder(), "dataset.json")
+            try:
+                with open(path, encoding="utf-8") as file:
+                    url = str(json.load(file)["url"])
+            except (OSError, ValueError, LookupError) as e:
+                raise UnknownDataset(
+                    f"{path} does not say where dataset {self.name} is: add it again ({e})"
+                ) from e
         return direct.Files(manifest, url)
 
     @property

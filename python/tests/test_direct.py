@@ -345,6 +345,32 @@ def test_daemon_comes_back_later(
         assert loader.stats()["belady/direct_batches"] == direct
 
 
+def test_daemons_that_do_not_start(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs, one that is no program, a folder that cannot be written: all are survived."""
+    folder = temporary()
+    monkeypatch.setenv("BELADY_SOCKET", str(folder / "s"))
+    monkeypatch.setattr(daemon, "_START_S", 0.5)
+    hangs, broken = folder / "hangs", folder / "broken"
+    hangs.write_text("#!/bin/sh\n[ $1 = serve ] && exec sleep 100\nexec $REAL \"$@\"\n")
+    broken.write_text("no program\n")
+    for program in (hangs, broken):
+        program.chmod(0o700)
+    (folder / "file").write_text("")
+    monkeypatch.setenv("REAL", BELADY)
+    for program, where, why in (
+        (str(hangs), folder / "one", "did not listen"),
+        (str(broken), folder / "two", "cannot be started"),
+        (BELADY, folder / "file" / "data", "cannot be started"),
+        ("/nonexistent/belady", folder / "three", "cannot be run"),
+    ):
+        reading._given_up.clear()
+        monkeypatch.setenv("BELADY_DIR", str(where))
+        monkeypatch.setenv("BELADY_BIN", program)
+        with belady.DataLoader(belady.Dataset(files, raw), 50, collate_fn=list) as loader:
+            with pytest.warns(belady.DirectReadWarning, match=why):
+                assert len(list(loader)) == 5
+
+
 def test_reads_on_demand_go_on(
     own_node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@ package daemon_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +212,23 @@ func TestWrongOrderIsCaught(t *testing.T) {
 		if e.Number == 1 && !strings.HasPrefix(e.Ranks[1].Wrong, "batch 3 ") {
 			t.Errorf("found is %q", e.Ranks[1].Wrong)
 		}
+	}
+}
+
+// TestJobsWithoutADisk: a record that cannot be kept is said once, and holds nobody up.
+func TestJobsWithoutADisk(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=200&size=2KB")
+	if err := os.WriteFile(filepath.Join(n.dir, "jobs"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.mustRead(reading{Attach: d.attach(order.Random, 8, 3), data: d})
+	eventually(t, "the event", func() bool { return len(n.told("trouble")) > 0 })
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if told := n.told("trouble"); len(told) != 1 || !strings.Contains(told[0].String(), "record") {
+		t.Errorf("told is %v", told)
 	}
 }
 
