@@ -118,7 +118,7 @@ class Trial:
                     runs = self._stock(bench, Files(self.folder, names, work.of))
                 else:
                     # PyTorch has no reader for it. This daemon has room for batches only.
-                    room = max(64 << 20, 4 * max(WORKERS) * batch * manifest.largest)
+                    room = max(64 << 20, 2 * (max(WORKERS) + 1) * batch * manifest.largest)
                     with serving(Path(name) / "a", str(room), str(room)):
                         runs = self._stock(bench, Dataset(self.source, work))
                 runs, same = self._belady(bench, dataset, runs)
@@ -223,7 +223,7 @@ def text(report: dict[str, Any]) -> str:
         )
     if report["stock_reads"] != "files":
         lines += ["", "PyTorch has no reader for this origin: the stock loader reads through a"
-                  " daemon that keeps nothing, batch by batch, when it asks for them."]
+                  " daemon with room for batches only, when it asks for them."]
     lines += [
         "", f"same order: {'yes' if report['same_order'] else 'NO'}",
         f"bound by: {report['bound_by']}", report["text"] + ".",

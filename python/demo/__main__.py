@@ -35,7 +35,7 @@ def say(text: str) -> None:
 
 def table(rows: list[Row]) -> str:
     lines = [("regime", "stock, best of 0/2/4", "Belady, best of 0/2/4", "roofline",
-              "origin MB an epoch")]
+              "origin MB/epoch")]
     for row in rows:
         lines.append((
             row.regime, _speed(row.stock), _speed(row.belady), f"{row.roofline:,.0f}",
