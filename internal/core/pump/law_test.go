@@ -199,6 +199,10 @@ func (w *chaos) garbage(cursor int32) pump.Event {
 		in := w.plan.Input
 		in.Keep = rapid.Int64Range(0, 30000).Draw(w.T, "keep")
 		in.Staging = rapid.Int64Range(6000, 20000).Draw(w.T, "staging")
+		if !w.plan.Rule.Fixed {
+			// What a smaller tier lets go and somebody still reads is staging's from then on.
+			w.most += max(0, w.plan.Keep-in.Keep)
+		}
 		w.make(in)
 		w.keep, w.most = max(w.keep, w.plan.Keep), max(w.most, w.plan.Staging)
 		e.Plan = w.plan

@@ -336,8 +336,8 @@ func TestResizeUnderLoad(t *testing.T) {
 				one.pace = &inStep{ranks: [2]*rank{one, two}}
 				two.pace = one.pace
 			}
-			b.attach(one, b.reading(16, 24), 3)
-			b.attach(two, b.reading(16, 24), 3)
+			b.attach(one, b.reading(16, 5), 3)
+			b.attach(two, b.reading(16, 5), 3)
 			random := rand.New(rand.NewPCG(1, 1))
 			for resizes, done := 0, false; !done; resizes++ {
 				if err := b.Resize(int64(16+16*random.IntN(5)) * mib); err != nil {
