@@ -185,9 +185,9 @@ func (p *Pump) replan(next *plan.Plan) {
 	}
 }
 
-// sweepSome lets go of members that a new plan has no room for. Those of a fixed set that are pinned
-// stay members until their last release: charged to staging, they would hold up fetches. A queue
-// cannot pass by its least, so there they are charged, and cursors go on with their shares.
+// sweepSome lets go of members that a new plan has no room for. Those of a fixed set that are
+// pinned stay members until their last release: charged to staging, they would hold up fetches. A
+// queue cannot pass by its least, so there they are charged, and cursors go on with their shares.
 func (p *Pump) sweepSome() {
 	if !p.plan.Rule.Fixed {
 		for p.kept > p.plan.Keep && p.budget > 0 && p.evictLeast() {
