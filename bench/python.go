@@ -41,7 +41,8 @@ func (s *suite) python() (*table, error) {
 	t.note("Every loader copies every sample into one reused buffer; of each epoch one sample in a " +
 		"hundred, drawn at random, is compared with its file while the clock stands still. Stock: " +
 		"torch.utils.data.DataLoader over files in the page cache, the best of 0, 1, 2 and 4 " +
-		"workers with default_collate and with lists. Ours and bare memory alternate.")
+		"workers with default_collate and with lists, its best epoch. Ours and bare memory alternate; " +
+		"the median epoch of each.")
 	t.note("Cells: epochs 2 and %d against the roofline, as in the section above, with the "+
 		"configured compute; stock: %d workers on an origin of the same latency, whose rate they "+
 		"need not share.", pythonEpochs, stockWorkers)
@@ -117,7 +118,7 @@ func thousands(rate float64) string { return fmt.Sprintf("%.1f k samples/s", rat
 
 // pythonCopies: the ram tier, views of 110 KB and stacked batches of 3 KB.
 func (s *suite) pythonCopies(t *table) error {
-	large, err := s.copying(8000, 110_000, 64, 8, "list")
+	large, err := s.copying(8000, 110_000, 128, 8, "list")
 	if err != nil {
 		return err
 	}

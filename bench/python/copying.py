@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import random
+import statistics
 import sys
 import time
 import warnings
@@ -189,7 +190,8 @@ def _memory(paths: list[str], size: int) -> mmap.mmap:
 
 
 def _rate(reads: list[Read]) -> float:
-    return sum(r.samples for r in reads) / sum(r.seconds for r in reads)
+    """Of the median epoch: what else runs on the machine meets some and not others."""
+    return statistics.median(r.samples / r.seconds for r in reads)
 
 
 def _epochs(loader: belady.DataLoader) -> Iterator[int]:

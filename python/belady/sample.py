@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import repeat
 from typing import Any, Callable, Optional, Protocol
 
 from belady.session import Batch
@@ -91,10 +92,8 @@ def _copied(
 def samples(batch: Batch, names: Names) -> list[Sample]:
     """A batch's samples, which keep its lease."""
     if batch.cuts is None:
-        return [Sample(i, view, names) for i, view in zip(batch.ids, batch.views)]
-    return [
-        Sample(i, view, names, cut) for i, view, cut in zip(batch.ids, batch.views, batch.cuts)
-    ]
+        return list(map(Sample, batch.ids, batch.views, repeat(names)))
+    return list(map(Sample, batch.ids, batch.views, repeat(names), batch.cuts))
 
 
 def transformed(

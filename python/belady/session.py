@@ -523,21 +523,18 @@ def _views(slabs: dict[int, Slab], lease: wire.Lease, token: Token) -> list[memo
     """A view of each sample, after checking that it lies in a slab that is mapped."""
     bits, mask = wire.OFFSET_BITS, wire.OFFSET_MASK
     lent: dict[int, memoryview] = {}
-    views: list[memoryview] = []
-    for place, length in zip(lease.places, lease.lengths):
-        index = place >> bits
-        whole = lent.get(index)
-        if whole is None:
-            slab = slabs.get(index)
-            if slab is None:
-                raise ProtocolError(f"a lease names slab {index}, which was not announced")
-            whole = lent[index] = slab.lend(token)
-        offset = place & mask
-        view = whole[offset : offset + length]
-        # A slice stops at the buffer's end, so its length tells whether the sample fits.
-        if len(view) != length:
-            raise ProtocolError(f"a sample crosses the end of slab {index}")
-        views.append(view)
+    for index in {place >> bits for place in lease.places}:
+        slab = slabs.get(index)
+        if slab is None:
+            raise ProtocolError(f"a lease names slab {index}, which was not announced")
+        lent[index] = slab.lend(token)
+    views = [
+        lent[place >> bits][place & mask : (place & mask) + length]
+        for place, length in zip(lease.places, lease.lengths)
+    ]
+    # A slice stops at the buffer's end, and together the samples have the lease's size.
+    if sum(map(len, views)) != lease.size:
+        raise ProtocolError("a sample crosses the end of its slab")
     return views
 
 
