@@ -32,9 +32,11 @@ _RELEASES_MAX = 1 << 16
 # As numbers: or-ing two of socket's enumerations takes longer than decoding a lease.
 _SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVE_FLAGS = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-# So many leases are given back by one write: waking the daemon costs more than all the rest of a
-# small batch. What waits is told at the latest before the next wait.
+# So many leases are given back by one write where batches follow each other within the time below:
+# waking the daemon costs more than all the rest of a small batch. What waits is told at the latest
+# before the next wait.
 _RELEASES_TOGETHER = 2
+_QUICK_S = 0.002
 
 
 class Lost(ConnectionError):
@@ -57,6 +59,8 @@ class Connection:
         self._broken = ""
         self._leaving = False
         self._waiting = False
+        self._lent_at = 0.0
+        self._quick = False
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         _open.add(self)
@@ -78,12 +82,18 @@ class Connection:
 
     def lend(self, seq: int) -> None:
         self._lent.add(seq)
+        now = time.monotonic()
+        self._quick = now - self._lent_at < _QUICK_S
+        self._lent_at = now
 
     def release(self, seq: int) -> None:
         """Give a lease back. From any thread, and from finalizers, which may interrupt `flush`."""
         self._released.append(seq)
         self._lent.discard(seq)
-        if self._waiting or self._leaving or len(self._released) >= _RELEASES_TOGETHER:
+        if (
+            not self._quick or self._waiting or self._leaving
+            or len(self._released) >= _RELEASES_TOGETHER
+        ):
             self.flush()
 
     def flush(self) -> None:
