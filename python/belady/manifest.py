@@ -42,15 +42,13 @@ class Part(NamedTuple):
 class Manifest:
     """Names, labels and classes of a dataset. Safe for many threads; reads nothing until asked.
 
-    `content` is given for one that was scanned in this process and is no file (belady.scan).
+    `data` is given for one that was scanned in this process and is no file (belady.scan).
     """
 
-    def __init__(self, path: str, content: Optional[bytes] = None) -> None:
+    def __init__(self, path: str, data: Optional[bytes] = None) -> None:
         self.path = path
-        self._own = content
-        if content is None:
-            content = self._mapped()
-        view = memoryview(content)
+        self._own = data
+        view = memoryview(self._mapped() if data is None else data)
         if len(view) < HEADER.size:
             raise self._broken("it is cut short")
         self.samples: int

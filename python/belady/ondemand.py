@@ -35,8 +35,8 @@ class OnDemand:
         """Of what is read everything but its order."""
         order = {"kind": "explicit", "samples": reading.order["samples"]}
         self._reading = replace(
-            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False, share=None,
-            policy=ONCE_AN_EPOCH, arena=None,
+            reading, order=order, epochs=_EPOCHS, rank=0, lookahead=1, copy=True, packed=False,
+            policy=ONCE_AN_EPOCH, arena=None, share=None,
         )
         self.direct = reading.place.off
         self._session: Optional[Session] = None
