@@ -8,11 +8,11 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch
 import pytest
 import torch
 import torch.distributed
@@ -21,13 +21,18 @@ from accelerate import Accelerator
 from accelerate.data_loader import prepare_data_loader
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import set_seed
-from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import belady
 import belady.accelerate
 from conftest import BELADY, ROOT, Node
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it uses what setuptools would rather not have used
+    import lightning.pytorch
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
 
 def hashable(cls: type) -> type:
     made = PLAIN_DATACLASS(cls)
@@ -41,6 +46,12 @@ PLAIN_DATACLASS = dataclasses.dataclass
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(dataclasses, "dataclass", hashable)
     import torch.distributed._shard.sharded_tensor  # noqa: E402
+
+# Of the frameworks' own making, and about nothing that is tested here.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The dirpath has changed"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 DOCUMENT = (ROOT / "docs" / "frameworks.md").read_text()
 SAMPLES = 203
@@ -329,7 +340,7 @@ def torchrun(script: Path, *arguments: str) -> str:
     done = subprocess.run(
         # Its defaults for redirects and tee, 0, are not understood by PyTorch 1.13 on Python 3.11.
         [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone",
-         "--redirects=1", "--tee=1", str(script), *arguments],
+         "--redirects=1", "--tee=1", "--monitor_interval=0.1", str(script), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1",
              "PYTHONWARNINGS": "ignore", "BELADY_BIN": BELADY},
         capture_output=True, text=True, timeout=240, check=False,
@@ -401,19 +412,16 @@ def documented() -> dict[str, str]:
     return {name or str(i): text for i, (name, text) in enumerate(found)}
 
 
-def test_document(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document(node: Node, tmp_path: Path) -> None:
     node.add("shown", "synth://shown?samples=100&size=400&classes=10")
     scope: dict[str, Any] = {
         "PATH": "shown", "FOLDER": str(tmp_path), "QUIET": QUIET, "QUIET_TRAINER": QUIET_TRAINER,
         "model": Model(), "classifier": Classifier(), "network": torch.nn.Linear(16, 10),
     }
     scope["optimizer"] = torch.optim.SGD(scope["network"].parameters(), lr=0.1)
-    run: Callable[[str], None] = lambda block: exec(block, scope)
     for name, block in documented().items():
         if name != "train.py":
-            run(block)
-            if "trainer" in scope and not scope["model"].seen:
-                raise AssertionError("Lightning did not train")
+            exec(block, scope)
     assert len(scope["model"].seen) == 26 and len(scope["classifier"].seen) == 26
     assert scope["attachment"].known == "exact" and scope["state"]
     assert (tmp_path / "epoch=0-step=3.ckpt").exists()
