@@ -89,9 +89,9 @@ func (n *node) tamper() {
 			!bytes.Contains(line, []byte(`"epoch":1,`)) {
 			continue
 		}
-		marks := bytes.Index(line, []byte(`"marks":["`)) + len(`"marks":["`)
-		digest := bytes.Split(line[marks:], []byte(`","`))[2] // of batch 2
-		forged := bytes.Replace(line, digest, []byte("1234abcd"), 1)
+		marks := bytes.Index(line, []byte(`"marks":"`)) + len(`"marks":"`)
+		forged := bytes.Clone(line)
+		copy(forged[marks+12:], "AAAA") // bytes 9 to 11, of batch 2's mark
 		lines[i] = forged
 		n.rewrite(path, lines)
 		code, out, _ := n.belady("job", "verify", "run%201")

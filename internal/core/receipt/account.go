@@ -104,7 +104,7 @@ func (a *Account) compare(e order.Epoch) (differs bool, from, to int) {
 		expected.fold(r, hi-lo)
 		done := i + 1
 		mark := done%c.Stride == 0
-		if mark && expected.Value != c.Marks[done/c.Stride-1] ||
+		if mark && uint32(expected.Value) != c.Marks[done/c.Stride-1] ||
 			done == c.Batches && (expected.Value != c.Value || expected.Samples != c.Samples) {
 			return true, a.Batch(agreed), a.Batch(i)
 		}

@@ -7,7 +7,9 @@
 package receipt
 
 import (
+	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/zeebo/xxh3"
@@ -25,11 +27,15 @@ func Of(ids []sample.ID, scratch []byte) (receipt uint64, grown []byte) {
 	return xxh3.Hash(scratch), scratch
 }
 
-// MaxMarks bounds a chain: 4,096 batches are told apart one by one, more of them in groups.
-const MaxMarks = 4096
+// MaxMarks bounds a chain: so many batches are told apart one by one, more of them in groups. A
+// record of eight ranks and a hundred epochs then has some megabytes.
+const MaxMarks = 1024
 
 // Value is a chain's value. Records have it in hexadecimal: JSON's numbers end at 2^53.
 type Value uint64
+
+// Marks are the low halves of a chain's values on the way; the last value is kept whole.
+type Marks []uint32
 
 // IsZero says that a chain holds no batch.
 func (c Chain) IsZero() bool { return c.Batches == 0 }
@@ -41,8 +47,8 @@ type Chain struct {
 	Samples int64 `json:"samples"`
 	Value   Value `json:"value"`
 	// Stride is how many batches lie between two marks; Marks are the values after them.
-	Stride int     `json:"stride"`
-	Marks  []Value `json:"marks"`
+	Stride int   `json:"stride"`
+	Marks  Marks `json:"marks"`
 }
 
 // Add folds the next batch in.
@@ -52,7 +58,7 @@ func (c *Chain) Add(receipt uint64, samples int) {
 	if c.Batches%c.Stride != 0 {
 		return
 	}
-	c.Marks = append(c.Marks, c.Value)
+	c.Marks = append(c.Marks, uint32(c.Value))
 	if len(c.Marks) > MaxMarks {
 		c.thin()
 	}
@@ -87,4 +93,29 @@ func (v *Value) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 16, 64)
 	*v = Value(n)
 	return err
+}
+
+// MarshalText writes marks as little-endian bytes in base64.
+func (m Marks) MarshalText() ([]byte, error) {
+	raw := make([]byte, 0, 4*len(m))
+	for _, mark := range m {
+		raw = binary.LittleEndian.AppendUint32(raw, mark)
+	}
+	return base64.StdEncoding.AppendEncode(nil, raw), nil
+}
+
+// UnmarshalText reads them.
+func (m *Marks) UnmarshalText(text []byte) error {
+	raw, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return err
+	}
+	if len(raw)%4 != 0 {
+		return fmt.Errorf("marks of %d bytes, not a multiple of 4", len(raw))
+	}
+	*m = nil
+	for ; len(raw) > 0; raw = raw[4:] {
+		*m = append(*m, binary.LittleEndian.Uint32(raw))
+	}
+	return nil
 }

@@ -106,7 +106,7 @@ func TestProof(t *testing.T) {
 // A long epoch has few marks: the stretch that is named holds the wrong batch and is short.
 func TestLongEpochsAreProvedInStretches(t *testing.T) {
 	spec := order.Spec{Kind: order.Sequential, Samples: 50_000, Batch: 1}
-	for _, wrong := range []int{0, 1, 8191, 8192, 33_333, 49_999} {
+	for _, wrong := range []int{0, 1, 1023, 1024, 8191, 8192, 33_333, 49_999} {
 		a := delivered(t, spec, 0, 0, 0, 0, func(b int, ids []sample.ID) {
 			if b == wrong {
 				ids[0] = 7_000_000

@@ -49,6 +49,8 @@ type Config struct {
 	Trace string
 	// NewOrder computes orders; nil: order.New. Tests put a wrong one here.
 	NewOrder func(order.Spec) (order.Order, error)
+	// RecordEvery is the longest that a part of an epoch goes unrecorded; 0: some minutes.
+	RecordEvery time.Duration
 }
 
 // Daemon is a running node.
@@ -270,7 +272,8 @@ func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *con
 	id := strconv.Itoa(d.next)
 	d.mu.Unlock()
 	session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
-		Open: d.open, Spare: d.spare, Listen: d.heard, NewOrder: d.NewOrder, Record: d.jobs.put})
+		Open: d.open, Spare: d.spare, Listen: d.heard, NewOrder: d.NewOrder, Record: d.jobs.put,
+		RecordEvery: d.RecordEvery})
 	d.mu.Lock()
 	d.sessions--
 	d.mu.Unlock()

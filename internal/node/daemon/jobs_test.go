@@ -215,6 +215,20 @@ func TestWrongOrderIsCaught(t *testing.T) {
 	}
 }
 
+// TestEpochsAreProvedInParts: what is recorded on the way proves an epoch as well as a whole of it.
+func TestEpochsAreProvedInParts(t *testing.T) {
+	n := start(t, 64*mib, func(c *config) { c.RecordEvery = 1 })
+	d := n.addSynth("d", "", "samples=200&size=2KB")
+	at := d.attach(order.Random, 8, 2)
+	at.Start = wire.Start{Position: 40, Batch: 3}
+	n.mustRead(reading{Attach: at, data: d})
+	all := n.proofs(20 - 3 + 25)
+	if len(all) != 2 || all[0].Wrong() || all[1].Wrong() || all[0].Position != 40 ||
+		all[0].Ranks[0].Sent != 17 || all[0].Ranks[0].Due != 20 || !all[1].Whole() {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestJobsWithoutADisk: a record that cannot be kept is said once, and holds nobody up.
 func TestJobsWithoutADisk(t *testing.T) {
 	n := start(t, 64*mib, nil)

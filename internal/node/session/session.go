@@ -47,6 +47,8 @@ type Config struct {
 	NewOrder func(order.Spec) (order.Order, error)
 	// Record is told what was delivered, and must not block; nil: nothing is recorded.
 	Record func(jobs.Record)
+	// RecordEvery is the longest that a part of an epoch goes unrecorded; 0: some minutes.
+	RecordEvery time.Duration
 }
 
 // Session is one rank's end.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -24,7 +25,12 @@ type tally struct {
 	// The label of the batch that is due.
 	epoch, batch int
 	scratch      []byte
+	every        time.Duration // the longest that what was delivered goes unrecorded
+	recorded     time.Time     // when something was
 }
+
+// recordEvery is how much of an epoch a daemon that is killed may leave unproved.
+const recordEvery = 5 * time.Minute
 
 // beginTally starts a session's record.
 func (s *Session) beginTally(a *wire.Attach, r *job.Reading, start wire.Start) {
@@ -34,6 +40,7 @@ func (s *Session) beginTally(a *wire.Attach, r *job.Reading, start wire.Start) {
 	t := &s.tally
 	t.record, t.start, t.share = s.Record, start, a.Share
 	t.counts = r.Order.Known() || a.Share != nil
+	t.every = cmp.Or(s.RecordEvery, recordEvery)
 	t.blank = jobs.Record{Session: s.ID, Job: a.Job}
 	t.account.Reading = s.recorded(a, r)
 	t.renew(start.Epoch, start.Batch)
@@ -57,7 +64,8 @@ func (s *Session) recorded(a *wire.Attach, r *job.Reading) receipt.Reading {
 
 func (t *tally) put(kind string, a receipt.Account) {
 	line := t.blank
-	line.Kind, line.Time, line.Account = kind, time.Now().UTC(), a
+	t.recorded = time.Now()
+	line.Kind, line.Time, line.Account = kind, t.recorded.UTC(), a
 	t.record(line)
 }
 
@@ -73,10 +81,15 @@ func (t *tally) leased(l *world.Lease) {
 	var r uint64
 	r, t.scratch = receipt.Of(l.IDs, t.scratch)
 	t.account.Chain.Add(r, len(l.IDs))
-	if t.batch++; l.Last {
+	t.batch++
+	switch {
+	case l.Last:
 		t.account.Whole = true
 		t.flush()
 		t.renew(l.Epoch+1, 0)
+	case time.Since(t.recorded) > t.every:
+		t.flush()
+		t.renew(l.Epoch, t.batch)
 	}
 }
 
