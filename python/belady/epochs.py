@@ -170,11 +170,12 @@ class Order:
             "epoch": epoch.number if self.foreseen else 0, "position": epoch.position,
         }
 
-    def left(self, epoch: Epoch) -> list[Ids]:
-        """The batches of this rank from a position on, of an order that needs no sampler."""
+    def left(self, epoch: Epoch, batches: Optional[int] = None) -> list[Ids]:
+        """The batches of this rank from a position on, or so many of them, of an order that needs
+        no sampler."""
         ids, dealing = self.expected(epoch), self.dealing()
-        size = dealing.batch
-        end = size * dealing.batches(epoch.position)
+        size, count = dealing.batch, dealing.batches(epoch.position)
+        end = size * (count if batches is None else min(batches, count))
         return [ids[at : at + size] for at in range(0, end, size)]
 
     def sampled(self, batches: Optional[Iterator[Ids]]) -> tuple[Iterator[Any], list[Ids]]:

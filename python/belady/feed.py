@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Optional
 
 from belady import wire
 from belady.computed import Source
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # The epoch after the last that an order can have. Training loops do not say how many they want.
 _EPOCHS = 1 << 24
+# What is sent to a worker ahead cannot be taken back for another that the loop waits for.
+_LOOKAHEAD_OF_WORKERS = 2
 
 
 class Feed:
@@ -69,12 +72,14 @@ class Feed:
 
         How long a batch may take is counted where the loop waits for it, not there.
         """
-        dataset = self.order.dataset
-        order = {"kind": "explicit", "samples": len(dataset)}
+        dataset, size = self.order.dataset, self.order.batch_size
+        order: dict[str, Any] = {"kind": "explicit", "samples": len(dataset)}
+        if self.order.batch_sampler is None and size is not None:
+            order["batch"] = size  # room for two is set aside for each
         return Reading(
-            dataset.name, order, 1, 0, self.order.world.size * workers, self.lookahead, 0.0,
-            self._copy, dataset.place, dataset.files,
-            policy="" if self.order.kind == "explicit" else ONCE_AN_EPOCH,
+            dataset.name, order, 1, 0, self.order.world.size * workers,
+            min(self.lookahead, _LOOKAHEAD_OF_WORKERS), 0.0, self._copy, dataset.place,
+            dataset.files, policy="" if self.order.kind == "explicit" else ONCE_AN_EPOCH,
         )
 
     def park(self, session: Source) -> None:
@@ -84,14 +89,21 @@ class Feed:
         else:
             self._parked = session
 
-    def read_ahead(self, epoch: int) -> None:
-        """Have the daemon read an epoch's beginning before anybody asks for it, if it is foreseen.
+    def read_ahead(self, epoch: int, workers: int, batches: int) -> None:
+        """Have the daemon read an epoch's first batches before workers ask for them, if the epoch
+        is foreseen. Just those: what is read far ahead is in the way of who reads now.
 
         Nothing is lost where that cannot be, for want of memory say: whoever reads says so.
         """
-        if self.order.foreseen and self._parked is None and not self._closed:
-            with suppress(BeladyError):
-                self._parked = self.open(Epoch(epoch, 0, None), None, 0)
+        if not self.order.foreseen or self._closed:
+            return
+        self.unpark()
+        first = self.order.left(Epoch(epoch, 0, None), batches)
+        reading = self.reading_of_workers(workers)
+        # A job of its own: what nobody is given is no part of the record of what was.
+        reading = replace(reading, job=f"{reading.job}-ahead")
+        with suppress(BeladyError):
+            self._parked = begin(reading, wire.Start(0, 0, 0), Stats(), first)
 
     def unpark(self) -> None:
         """The parked session's epoch is being read by others."""

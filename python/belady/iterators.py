@@ -6,6 +6,7 @@ An iterator that is dropped, early or not, ends its sessions; views in hand stay
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -100,7 +101,6 @@ class WorkerIterator:
         self._received = 0
         self._total = 0
         self._ahead: Optional[Source] = None
-        self._ends = False
         self.progress = Progress(epoch, feed.order)
         self._results: Optional[Results] = pool.begin(
             epoch.number, self._batches, resumed=epoch.position > 0
@@ -138,6 +138,8 @@ class WorkerIterator:
         self._received += 1
         self._feed.stats.add(outcome.stats)
         self._feed.count(outcome.swaps)
+        for category, text in outcome.said:
+            warnings.warn(text, category, stacklevel=2)
         self._read_ahead()
         if outcome.error is not None:
             self.progress.raised(outcome.number)
@@ -149,7 +151,8 @@ class WorkerIterator:
         """Have the daemon read what the workers will ask for and do not know of yet.
 
         In order, each knows its share of this epoch, so only the next one's beginning is asked for,
-        when this one ends. Out of order they know nothing: a session follows this epoch for them.
+        when they are done with this one. Out of order they know nothing: a session follows this
+        epoch for them.
         """
         if self._ahead is not None:
             with suppress(BeladyError):  # a worker that reads the same says what is wrong
@@ -160,9 +163,10 @@ class WorkerIterator:
         elif self._pool.in_order:
             if self._received == 1:
                 self._feed.unpark()
-            if self._total - self._received <= self._pool.in_flight and not self._ends:
-                self._ends = True
-                self._feed.read_ahead(self.progress.epoch.number + 1)
+            if self._received == self._total:
+                self._feed.read_ahead(
+                    self.progress.epoch.number + 1, self._pool.workers, self._pool.in_flight
+                )
 
     def close(self) -> None:
         if self._ahead is not None:

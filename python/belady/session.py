@@ -23,6 +23,7 @@ from belady.errors import (
     LoaderClosed,
     ProtocolError,
     SampleChanged,
+    SampleError,
     WaitTimeout,
 )
 from belady.slab import Slab, Token
@@ -297,7 +298,7 @@ class Session:
             return None
         if self._interrupted:
             self._interrupted = False
-            self._reconnect(Lost("a signal interrupted it"))
+            self._reconnect(Lost("it was interrupted"))
         if self._connection is None:
             raise LoaderClosed()
         d = self._due
@@ -376,13 +377,17 @@ class Session:
     def _fail(self, connection: Connection, error: wire.ErrorFrame) -> None:
         if error.fatal and error.code == SHUTTING_DOWN:
             raise Lost(error.text)
-        if error.fatal:
-            self._drop()
-        else:
+        exception = error.exception()
+        if not error.fatal:
             connection.send(wire.credit(1))
+        else:
+            self._drop()
+        if not error.fatal or isinstance(exception, SampleError):
+            # It stands in place of its batch: who goes on gets the one behind it.
             self._due = wire.Start(error.epoch, self._due.position, error.batch + 1)
             self._skipped = True
-        raise error.exception()
+            self._interrupted = error.fatal
+        raise exception
 
     def _take(self, connection: Connection, lease: wire.Lease) -> Batch:
         """Map a lease's samples and hand it out; a private copy if too much is held already."""

@@ -115,6 +115,8 @@ class _Flow:
                 self._threads.close(drop=self._stopped)
             with self._changed:
                 self._ended = True
+                if self._stopped:
+                    self._batches.clear()
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
@@ -181,6 +183,8 @@ class _Flow:
         """End the threads soon. From finalizers too, so it takes no lock and waits for nothing."""
         self._stopped = True
         self._delivery.cancel()
+        if self._ended:
+            self._batches.clear()  # their leases; otherwise the reading thread does it
 
 
 class ThreadIterator:

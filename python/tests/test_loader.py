@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, WeightedRandomSam
 
 import belady
 from belady import daemon
-from belady.world import Dealing, from_environment
+from belady.world import Dealing, from_environment, of_mesh
 from conftest import Node, eventually, image_folder
 
 StockLoader = torch.utils.data.DataLoader
@@ -306,6 +307,48 @@ def test_launchers() -> None:
     assert from_environment({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}) == (2, 4)
     with pytest.raises(belady.BadRequest, match="RANK"):
         from_environment({"RANK": "a", "WORLD_SIZE": "2"})
+
+
+class Mesh:
+    """A DeviceMesh as its documentation has it, seen from one rank."""
+
+    def __init__(self, names: Optional[tuple[str, ...]], shape: tuple[int, ...], rank: int) -> None:
+        self.mesh_dim_names = names
+        self.ndim = len(shape)
+        self._shape = shape
+        self._at: list[int] = []
+        for size in reversed(shape):
+            self._at.insert(0, rank % size)
+            rank //= size
+
+    def size(self, dimension: int) -> int:
+        return self._shape[dimension]
+
+    def get_local_rank(self, dimension: int) -> int:
+        return self._at[dimension]
+
+
+def test_meshes(dataset: belady.Dataset) -> None:
+    def worlds(names: Optional[tuple[str, ...]], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        return [of_mesh(Mesh(names, shape, rank)) for rank in range(math.prod(shape))]
+
+    assert worlds(None, (3,)) == worlds(("tokens",), (3,)) == [(0, 3), (1, 3), (2, 3)]
+    assert worlds(("dp", "tp"), (2, 2)) == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    assert worlds(("pp", "dp"), (2, 2)) == [(0, 2), (1, 2), (0, 2), (1, 2)]
+    both = worlds(("dp_replicate", "dp_shard", "tp"), (2, 2, 2))
+    assert both == [(i // 2, 4) for i in range(8)]
+    for names in (None, ("tp", "pp")):
+        with pytest.raises(belady.BadRequest, match="data-parallel"):
+            worlds(names, (2, 2))
+    with pytest.raises(belady.BadRequest, match="mesh="):
+        belady.DataLoader(dataset, mesh=Mesh(None, (2,), 0), rank=0, world_size=2)
+    ranks = []
+    for rank in range(4):
+        with belady.DataLoader(
+            dataset, 10, True, seed=1, collate_fn=list, mesh=Mesh(("dp", "tp"), (2, 2), rank)
+        ) as loader:
+            ranks.append(ours(loader))
+    assert ranks[0] == ranks[1] != ranks[2] == ranks[3]
 
 
 def test_nothing_is_left_open(node: Node, dataset: belady.Dataset) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ import torch
 from torch.utils.data import DistributedSampler, get_worker_info
 
 import belady
+from belady import session, wire
 from conftest import Node, eventually, image_folder
 
 StockLoader = torch.utils.data.DataLoader
@@ -64,13 +70,21 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "in order": lambda: {"drop_last": True, "worker_init_fn": init},
     "generator": lambda: {"shuffle": True, "generator": torch.Generator().manual_seed(3)},
     "sampler": lambda: {"sampler": torch.utils.data.RandomSampler(range(100))},
-    "spawned": lambda: {"shuffle": True, "multiprocessing_context": "forkserver"},
+    "forkserver": lambda: {"shuffle": True, "multiprocessing_context": "forkserver"},
+    "spawned": lambda: {
+        "shuffle": True, "multiprocessing_context": "spawn", "persistent_workers": True,
+    },
+    "persistent": lambda: {"shuffle": True, "persistent_workers": True, "prefetch_factor": 1},
+    "persistent, generator": lambda: {
+        "shuffle": True, "persistent_workers": True, "generator": torch.Generator().manual_seed(4),
+    },
+    "persistent, in order": lambda: {"persistent_workers": True, "worker_init_fn": init},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_as_stock(node: Node, files: Path, case: str) -> None:
-    workers = 1 if case == "spawned" else 2
+    workers = 1 if case in ("forkserver", "spawned") else 2
     theirs = run(StockLoader(Stock(files), 16, num_workers=workers, **CASES[case]()))
     dataset = belady.Dataset(files, decode)
     with belady.DataLoader(dataset, 16, num_workers=workers, **CASES[case]()) as loader:
@@ -78,14 +92,16 @@ def test_as_stock(node: Node, files: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_distributed(node: Node, files: Path, world: int) -> None:
+@pytest.mark.parametrize("persistent", [False, True])
+def test_distributed(node: Node, files: Path, world: int, persistent: bool) -> None:
     sampler = DistributedSampler(Stock(files), world, world - 1, seed=8)
-    theirs = run(
-        StockLoader(Stock(files), 16, sampler=sampler, num_workers=2), sampler.set_epoch
+    stock = StockLoader(
+        Stock(files), 16, sampler=sampler, num_workers=2, persistent_workers=persistent
     )
+    theirs = run(stock, sampler.set_epoch)
     with belady.DataLoader(
         belady.Dataset(files, decode), 16, True, num_workers=2, seed=8, rank=world - 1,
-        world_size=world, prefetch_factor=3,
+        world_size=world, prefetch_factor=3, persistent_workers=persistent,
     ) as loader:
         assert run(loader) == theirs
         assert loader.stats()["belady/batches"] == 2 * len(loader)
@@ -118,3 +134,171 @@ def test_exceptions_and_the_end(node: Node, files: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="no colours"):
             next(iter(loader))
     eventually(lambda: node.ranks() == 0, "workers leave no session")
+
+
+def pid(sample: belady.Sample) -> int:
+    return os.getpid()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_next_epoch_is_read_ahead(node: Node, files: Path, persistent: bool) -> None:
+    """Between epochs a session of the loop's process holds the next one's first batches."""
+    with belady.DataLoader(
+        belady.Dataset(files, pid), 16, True, seed=1, num_workers=2, collate_fn=list,
+        persistent_workers=persistent,
+    ) as loader:
+        first = {p for batch in loader for p in batch}
+        eventually(lambda: node.ranks() == 1, "the workers' sessions have ended, and one waits")
+        second = {p for batch in loader for p in batch}
+        assert len(first) == len(second) == 2
+        assert (first == second) == persistent
+    eventually(lambda: node.ranks() == 0, "nothing is left")
+
+
+def test_one_origin_read_for_both(own_node: Node) -> None:
+    """What was read ahead for the workers is not read again for them. The daemon keeps a part of
+    the dataset, so each epoch has to fetch the rest, and no more."""
+    url = "synth://ahead?samples=600&size=110KB"
+    own_node.stop()
+    own_node.start("--ram", "48MiB")
+
+    def fetched() -> int:
+        return int(own_node.status()["datasets"][0]["pump"]["fetched_bytes"])
+
+    with belady.DataLoader(
+        belady.Dataset(url, pid), 8, True, seed=1, num_workers=2, persistent_workers=True
+    ) as loader:
+        list(loader)
+        eventually(lambda: own_node.ranks() == 1, "one session reads ahead")
+        before = fetched()
+        list(loader)
+        eventually(lambda: own_node.ranks() == 1, "one session reads ahead")
+        assert before > 600 * 110_000, "the first epoch and a part of the second were fetched"
+        assert fetched() - before < 600 * 110_000
+
+
+def test_drift_with_workers(
+    node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker is sent is held against the order; where it differs the right samples come."""
+    windows = wire.windows
+
+    def reversed_windows(batches: Any, epoch: int, flags: int) -> Any:
+        if len(batches) > 1:  # not those that are asked for by their ids
+            batches = [list(batch)[::-1] for batch in batches]
+        return windows(batches, epoch, flags)
+
+    monkeypatch.setattr(session.wire, "windows", reversed_windows)
+    with belady.DataLoader(
+        belady.Dataset(files), 16, True, seed=1, num_workers=2, collate_fn=list
+    ) as loader:
+        with pytest.warns(belady.OrderDriftWarning, match="from batch 0"):
+            got = [sample.id for batch in loader for sample in batch]
+        assert loader.stats()["belady/samples"] == 211
+    assert got == list(DistributedSampler(Stock(files), 1, 0, seed=1))
+
+
+def test_newer_iterators_have_persistent_workers(node: Node, files: Path) -> None:
+    """As in PyTorch they serve one iterator at a time; the older one says so."""
+    options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "collate_fn": list}
+    with belady.DataLoader(files, 16, True, seed=1, **options) as loader:
+        older = iter(loader)
+        assert len(next(older)) == 16
+        newer = iter(loader)
+        assert len(next(newer)) == 16
+        with pytest.raises(belady.LoaderClosed, match="newer"):
+            next(older)
+        assert sum(1 for _ in newer) == len(loader) - 1
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_abandoned(node: Node, files: Path, persistent: bool) -> None:
+    """A loop that is left gives back what was sent ahead; persistent workers go on afterwards."""
+    loader = belady.DataLoader(
+        files, 4, True, seed=1, num_workers=2, collate_fn=list, persistent_workers=persistent
+    )
+    for _ in loader:
+        break
+    eventually(lambda: node.ranks() == 0, "workers give back what they do not need", 5.0)
+    loader.set_epoch(0)
+    assert sum(len(batch) for batch in loader) == 211
+    loader.close()
+    eventually(lambda: node.ranks() == 0, "nothing is left")
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_timeout(node: Node, files: Path, kind: Any) -> None:
+    with belady.DataLoader(
+        belady.Dataset(files, nap), 4, num_workers=1, worker_type=kind, timeout=0.2
+    ) as loader:
+        with pytest.raises(belady.WaitTimeout, match="batch 0.*0.2 s"):
+            next(iter(loader))
+
+
+def nap(sample: belady.Sample) -> int:
+    time.sleep(0.4)
+    return 0
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_long_waits_are_told_of(
+    node: Node, files: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("belady.torch.workers.SAY_AFTER_S", 0.1)
+    monkeypatch.setattr("belady.threads.SAY_AFTER_S", 0.1)
+    with belady.DataLoader(
+        belady.Dataset(files, nap), 2, num_workers=1, worker_type=kind, sampler=[0, 1]
+    ) as loader:
+        with pytest.warns(UserWarning, match="waiting for batch 0") as said:
+            assert len(list(loader)) == 1
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_interrupted(node: Node, files: Path, kind: str) -> None:
+    """Ctrl-C in `next` raises at once, whatever the workers do."""
+    script = f"""
+import multiprocessing, os, signal, threading, time
+import belady
+from test_workers import nap_long
+loader = belady.DataLoader(
+    belady.Dataset({str(files)!r}, nap_long), 4, num_workers=1, worker_type={kind!r})
+iterator = iter(loader)
+at = []
+def interrupt():
+    at.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(1.0, interrupt).start()
+try:
+    next(iterator)
+except KeyboardInterrupt:
+    print("interrupted after", time.monotonic() - at[0], flush=True)
+    for process in multiprocessing.active_children():
+        process.kill()
+    os._exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        )},
+    )
+    assert done.stdout.startswith("interrupted after"), done.stderr
+    # 0.1 s on a machine that does nothing else.
+    assert float(done.stdout.split()[-1]) < 2.0
+
+
+def nap_long(sample: belady.Sample) -> int:
+    time.sleep(5)
+    return 0
+
+
+def test_out_of_order_needs_a_newer_pytorch(node: Node, files: Path) -> None:
+    dataset = belady.Dataset(files, pid)
+    if "in_order" in inspect.signature(StockLoader).parameters:
+        with belady.DataLoader(dataset, 16, num_workers=2, in_order=False) as loader:
+            assert len(list(loader)) == len(loader)
+            assert loader.stats()["belady/samples"] == 211
+    else:
+        with pytest.raises(belady.BadRequest, match="2.6.*thread"):
+            belady.DataLoader(dataset, 16, num_workers=2, in_order=False)

@@ -70,6 +70,8 @@ class Outcome(NamedTuple):
     error: Optional[ExceptionWrapper]
     stats: dict[str, Any]
     swaps: list[Swap]
+    # What reading warned of; the loop's process says it.
+    said: list[tuple[type[Warning], str]]
 
 
 class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
@@ -89,15 +91,20 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         stats = Stats()
         value, error = None, None
         decoding = Meter()
+        said: list[tuple[type[Warning], str]] = []
         try:
-            value = self._shape(self._read(task, stats))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                batch = self._read(task, stats)
+            said = [(w.category, str(w.message)) for w in caught]
+            value = self._shape(batch)
         except Exception:
             info: Any = torch.utils.data.get_worker_info()
             error = ExceptionWrapper(where=f"in worker process {info.id}")
         stats.decode_s = decoding.seconds(self._shape.dataset.content)
         replacing = self._shape.replacing
         swaps = [] if replacing is None else replacing.told()
-        return Outcome(task.number, value, error, asdict(stats), swaps)
+        return Outcome(task.number, value, error, asdict(stats), swaps, said)
 
     def _read(self, task: Task, stats: Stats) -> Batch:
         try:
@@ -173,6 +180,7 @@ class Pool:
 
     def __init__(self, reading: Reading, shape: Shaper, options: Options) -> None:
         k = options.num_workers
+        self.workers = k
         self.in_order = options.in_order
         # Batches that are asked for before the first of them is taken.
         self.in_flight = k * (options.prefetch_factor or PREFETCH_FACTOR)
