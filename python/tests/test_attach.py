@@ -74,6 +74,9 @@ LOADERS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
         lambda d: {"batch_size": 16, "shuffle": True, "generator": generator(3)}, "exact"),
     "sampler's generator": (
         lambda d: {"batch_size": 16, "sampler": RandomSampler(d, generator=generator(3))}, "exact"),
+    "the global generator": (
+        lambda d: {"batch_size": 16,
+                   "sampler": RandomSampler(d, generator=torch.default_generator)}, "this epoch"),
     "with replacement": (
         lambda d: {"batch_size": 16, "sampler": RandomSampler(d, True, 300)}, "this epoch"),
     "longer than an epoch": (
@@ -384,6 +387,12 @@ def test_detach(node: Node, files: Path) -> None:
     assert "_get_iterator" not in vars(loader)
     eventually(lambda: node.ranks() == 1, "only the reads' own session is left", 1.0)
     assert len(list(loader)) == 14
+    again: Any = DataLoader(belady.Dataset(files, number), 16)
+    attachment, batches = belady.attach(again), iter(again)
+    next(batches)
+    attachment.detach()
+    assert len(list(batches)) == 13
+    eventually(lambda: node.ranks() == 2, "nothing waits for a next epoch", 1.0)
 
 
 def test_pickled_with_its_loader(node: Node, files: Path) -> None:

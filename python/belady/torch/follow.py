@@ -108,6 +108,8 @@ class Attachment:
         self._epoch_read = None if sampler is None else sampler.epoch
         self._forget()
         self._spare = spare
+        if "_get_iterator" not in vars(loader):  # detached meanwhile
+            self._forget()
 
     def take_spare(self) -> Optional[_Spare]:
         spare, self._spare = self._spare, None

@@ -55,7 +55,7 @@ def forecast(index_sampler: Any, replayable: bool) -> Forecast:
     for sampler in _chain(index_sampler):
         owner = _iterates(sampler)
         if owner is None or owner.__name__ in _KNOWN.get(owner.__module__, ()):
-            if owner is not None and owner.__name__ in _DRAWING and sampler.generator is None:
+            if owner is not None and owner.__name__ in _DRAWING and _global(sampler.generator):
                 known, drawing = THIS_EPOCH, owner.__name__
         elif replayable:
             known = THIS_EPOCH if known == EXACT else known
@@ -85,25 +85,26 @@ class Replay:
     """Epochs of a loader's sampler, from a copy of all that they depend on as it is now."""
 
     def __init__(self, loader: Any, replayable: bool) -> None:
+        # Draw all of an epoch when it begins, within what the generators are kept through.
+        self._at_once = replayable
         self._clones: dict[int, torch.Generator] = {}
         generator = loader.generator
         self._base: Optional[torch.Generator] = None if generator is None else self._own(generator)
         self._again = not loader.persistent_workers  # base_seed is drawn for every iterator
-        self._deep = replayable
         self._dataset = loader.dataset
         self._sampler: Any = self._replica(loader._index_sampler)
         self._batched = loader.batch_sampler is not None
 
     def epoch(self, draws_base_seed: bool) -> Iterator[list[int]]:
         """The epoch that begins now; base_seed is drawn before it where that is still to come."""
-        with _generators_kept(self._deep):
+        with _generators_kept(self._at_once):
             if draws_base_seed:
                 draw_seed(self._base)
             return self._begun(iter(self._sampler))
 
     def rest(self, live: Any) -> Iterator[list[int]]:
         """What is left of the epoch that a stateful iterator of torchdata's is in."""
-        with _generators_kept(self._deep):
+        with _generators_kept(self._at_once):
             it = iter(self._sampler)
             it.load_state_dict(copy.deepcopy(live.state_dict()))
             if self._base is not None:
@@ -119,8 +120,9 @@ class Replay:
         return self.epoch(self._again and self._base is not None)
 
     def _begun(self, it: Iterator[Any]) -> Iterator[list[int]]:
-        """All of an epoch. Known samplers draw from the global generator with their first step."""
-        first = list(it) if self._deep else list(islice(it, 1))
+        """All of an epoch. Known samplers draw from the global generator with their first step,
+        unless they were given it as theirs."""
+        first = list(it) if self._at_once else list(islice(it, 1))
         return self._batches(chain(first, it))
 
     def _batches(self, items: Iterator[Any]) -> Iterator[list[int]]:
@@ -128,6 +130,9 @@ class Replay:
             yield [int(i) for i in item] if self._batched else [int(item)]
 
     def _own(self, generator: torch.Generator) -> torch.Generator:
+        if generator is torch.default_generator:
+            self._at_once = True  # steps after the first draw from it, too
+            return generator
         clone = self._clones.get(id(generator))
         if clone is None:
             clone = torch.Generator(device=generator.device)
@@ -150,6 +155,10 @@ class Replay:
             return replica
         shared = {id(vars(sampler)[name]): value for name, value in own.items()}
         return copy.deepcopy(sampler, {id(self._dataset): self._dataset, **shared})
+
+
+def _global(generator: Optional[torch.Generator]) -> bool:
+    return generator is None or generator is torch.default_generator
 
 
 def _chain(sampler: Any) -> Iterator[Any]:
