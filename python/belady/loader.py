@@ -63,7 +63,12 @@ class DataLoader:
     private copies. `copy=True` makes every batch one.
 
     `num_workers=k` transforms and collates in k processes, PyTorch's own, seeded as PyTorch seeds
-    them. With 0, the default, both happen in the loop's process; reading never does.
+    them, or with `worker_type="thread"` in k threads, which share this process's generators. With
+    0, the default, both happen in the loop's process; reading never does.
+
+    `on_error="replace"` puts the next sample that can be used in place of one that cannot be read
+    or whose transform raises. `pin_memory="arena"` registers the daemon's memory with CUDA. `mesh`
+    is a DeviceMesh whose data-parallel dimensions say which rank this is.
 
     `collate_fn=None` is PyTorch's `default_collate` over what the dataset's `transform` returned;
     `collate_fn=list` gives lists of it, of `belady.Sample` without a transform;
