@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -60,9 +62,12 @@ func runPython(ctx context.Context, env *environment, args []string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, python, args...)
-	// Python cleans up behind itself when it is interrupted.
+	// Python cleans up behind itself when it is interrupted, once: in a group of its own it does not
+	// hear the terminal's signal besides this one.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, os.Stdin, env.Out, env.Err
+	cmd.WaitDelay = 30 * time.Second
+	cmd.Env, cmd.Stdout, cmd.Stderr = environ, env.Out, env.Err
 	err = cmd.Run()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return saidError(max(exit.ExitCode(), exitFailure)) // -1: ended by a signal

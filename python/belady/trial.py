@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,8 @@ def serving(folder: Path, ram: str, staging: str = "") -> Iterator[daemon.Place]
     place = daemon.Place(str(folder / "s"), str(folder))
     before = {key: os.environ.get(key) for key in ("BELADY_DIR", "BELADY_SOCKET")}
     os.environ.update(BELADY_DIR=place.dir, BELADY_SOCKET=place.socket)
-    command = [daemon.binary(), "serve", "--ram", ram]
+    # It leaves by itself, later than it can be unused, should this process be killed.
+    command = [daemon.binary(), "serve", "--ram", ram, "--idle-exit-seconds", "600"]
     if staging:
         command += ["--staging", staging]
     with open(folder / "log", "wb") as log:
@@ -73,6 +75,33 @@ def serving(folder: Path, ram: str, staging: str = "") -> Iterator[daemon.Place]
                 os.environ[key] = value
 
 
+class Interrupt:
+    """Ctrl-C. While loaders run it waits for the next batch, because PyTorch's workers cannot be
+    started or stopped in halves; a second one waits for nothing."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._waits = False
+        signal.signal(signal.SIGINT, self._come)
+
+    def _come(self, *_: object) -> None:
+        again, self._came = self._came, True
+        if again or not self._waits:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
+    def check(self) -> None:
+        if self._came:
+            raise KeyboardInterrupt
+
+
 class Options(NamedTuple):
     source: str
     seconds: float = 120.0
@@ -84,7 +113,7 @@ class Options(NamedTuple):
 class Trial:
     """One comparison."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, interrupt: Interrupt) -> None:
         if options.seconds < _SECONDS_MIN:
             raise BadRequest(f"--seconds is {options.seconds:g}, but {_SECONDS_MIN:g} is the least")
         if options.batch < 1 or options.compute_s < 0:
@@ -95,6 +124,7 @@ class Trial:
         if self.folder is not None and not os.path.isdir(self.folder):
             raise BadRequest(f"there is no folder {self.folder}: name a folder or a URL")
         self._options = options
+        self._interrupt = interrupt
         self._began = time.monotonic()
 
     def run(self) -> dict[str, Any]:
@@ -111,7 +141,8 @@ class Trial:
                 work = Work(decode=bytes(dataset[0].data[:3]) == _JPEG)
                 dataset.transform = work
                 batch = min(self._options.batch, manifest.samples)
-                bench = Bench(work, batch, self._options.compute_s, manifest.samples)
+                bench = Bench(work, batch, self._options.compute_s, manifest.samples,
+                              self._interrupt.check)
                 facts = self._facts(dataset, int(daemon.status(place.socket)["ram_bytes"]))
                 if self.folder is not None:
                     names = [manifest.name(i) for i in range(manifest.samples)]
@@ -153,7 +184,8 @@ class Trial:
         for i, workers in enumerate(WORKERS):
             self._say(f"stock loader, {workers} workers")
             epoch = _EPOCHS_APART * i
-            runs.append(bench.stock(dataset, workers, epoch, self._options.seconds * _STOCK))
+            with self._interrupt.waiting():
+                runs.append(bench.stock(dataset, workers, epoch, self._options.seconds * _STOCK))
         return runs
 
     def _belady(
@@ -164,8 +196,9 @@ class Trial:
         runs, same = list(stock), True
         for i, workers in enumerate(choices, len(WORKERS)):
             self._say(f"Belady, {workers} workers")
-            run, ordered = bench.belady(dataset, workers, _EPOCHS_APART * i,
-                                        self._options.seconds * _BELADY / len(choices))
+            seconds = self._options.seconds * _BELADY / len(choices)
+            with self._interrupt.waiting():
+                run, ordered = bench.belady(dataset, workers, _EPOCHS_APART * i, seconds)
             runs.append(run)
             same = same and ordered
         return runs, same
@@ -185,6 +218,7 @@ class Trial:
         }
 
     def _say(self, text: str) -> None:
+        self._interrupt.check()
         print(f"[{time.monotonic() - self._began:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
@@ -245,7 +279,7 @@ def main(arguments: Sequence[str]) -> int:
         warnings.filterwarnings("ignore", expected)  # many workers, small memory: on purpose
     options = Options(given.source, given.seconds, given.batch, given.compute / 1000, given.ram)
     try:
-        report = Trial(options).run()
+        report = Trial(options, Interrupt()).run()
     except BeladyError as e:
         print(f"belady: {e}", file=sys.stderr)
         return 2 if isinstance(e, BadRequest) else 1

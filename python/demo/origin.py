@@ -4,7 +4,8 @@
 
 Both loaders of the demo read from this one process, so both meet the same limits and the same
 count: all bodies pass through one pipe of the given rate, and no answer comes sooner than the
-latency. It prints its port, and serves until it is ended. GET /counts says what it delivered.
+latency. It prints its port, and serves until its standard input ends. GET /counts says what it
+delivered.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class SlowOrigin:
     def __init__(self, files: Path, rate: float, latency: float) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "demo.origin", str(files), str(rate), str(latency)],
-            stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         assert self._process.stdout is not None
         self._host = f"127.0.0.1:{self._process.stdout.readline().strip()}"
@@ -126,8 +127,10 @@ async def main(folder: str, rate: str, latency: str) -> None:
     origin = Origin(Path(folder), float(rate), float(latency))
     server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
     async with server:
-        await server.serve_forever()
+        await ended.wait()
 
 
 if __name__ == "__main__":

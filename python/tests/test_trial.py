@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 import torch
 from torchvision.io import encode_jpeg
 
+from belady import daemon
+from belady.daemon import Place
 from belady.trial import on_network
 from belady.verdict import Facts, Run, bound_by, verdict
 from conftest import BELADY, temporary
@@ -31,14 +34,14 @@ def tree(root: Path) -> list[tuple[str, int, int]]:
     )
 
 
-def test_photos(tmp_path: Path) -> None:
+def test_photos() -> None:
     """All configurations run, decoding is seen, and nothing is left or written."""
-    root = temporary()
+    root, scratch = temporary(), temporary()
     for i in range(48):
         pixels = torch.full((3, 300, 200 + i), i, dtype=torch.uint8)
         (root / f"{i}.jpg").write_bytes(encode_jpeg(pixels).numpy().tobytes())
     before = tree(root)
-    done = attempt(str(root), "--seconds", "3", "--batch", "8", "--json", TMPDIR=str(tmp_path))
+    done = attempt(str(root), "--seconds", "2", "--batch", "8", "--json", TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["samples"], report["decoded"], report["same_order"]) == (48, True, True)
@@ -49,17 +52,18 @@ def test_photos(tmp_path: Path) -> None:
     assert all(r["samples"] > 0 and 0 < r["decode_s"] for r in runs)
     assert report["bound_by"] in ("decode", "cpu")
     assert report["text"].startswith("Belady ")
-    assert tree(root) == before and not list(tmp_path.iterdir())
+    assert tree(root) == before and not list(scratch.iterdir())
 
 
-def test_an_origin_without_a_reader_of_its_own(tmp_path: Path) -> None:
+def test_an_origin_without_a_reader_of_its_own() -> None:
+    scratch = temporary()
     source = "throttle+synth://try?samples=400&size=20KB&throttle.latency=5ms&throttle.rate=20MB"
-    done = attempt(source, "--seconds", "4", "--ram", "64MiB", TMPDIR=str(tmp_path))
+    done = attempt(source, "--seconds", "2", "--ram", "64MiB", TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
     assert "through a daemon with room for batches only" in done.stdout
     assert "same order: yes" in done.stdout and "bound by: " in done.stdout
     assert "[   " in done.stderr and "Belady, 0 workers" in done.stderr
-    assert not list(tmp_path.iterdir())
+    assert not list(scratch.iterdir())
 
 
 def test_asked_wrongly(tmp_path: Path) -> None:
@@ -74,6 +78,30 @@ def test_asked_wrongly(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert says in done.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())
+
+
+def test_interrupted_through_the_binary() -> None:
+    """Ctrl-C ends the trial, its daemon and its folder, and is told by the exit code."""
+    scratch = temporary()
+    trial = subprocess.Popen(
+        [BELADY, "try", "synth://try?samples=400&size=20KB", "--seconds", "20"],
+        stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "BELADY_PYTHON": sys.executable, "TMPDIR": str(scratch)},
+    )
+    assert trial.stderr is not None
+    while "stock loader, 2 workers" not in trial.stderr.readline():
+        assert trial.poll() is None
+    (folder,) = scratch.glob("belady-try*")
+    place = Place(str(folder / "b" / "s"), str(folder / "b"))
+    pid = int(daemon.status(place.socket)["pid"])
+    trial.send_signal(signal.SIGINT)
+    _, errors = trial.communicate(timeout=60)
+    assert trial.returncode == 130, errors
+    assert "Traceback" not in errors
+    # Workers that PyTorch stops may leave empty folders of their own.
+    assert not list(scratch.glob("belady*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_without_pytorch() -> None:

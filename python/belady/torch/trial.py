@@ -89,6 +89,8 @@ class Bench(NamedTuple):
     batch: int
     compute_s: float
     samples: int
+    # Called for every batch; raises to end a run.
+    check: Callable[[], None]
 
     def stock(self, dataset: Any, workers: int, epoch: int, seconds: float) -> Run:
         sampler: Any = DistributedSampler(dataset, 1, 0, seed=SEED)
@@ -138,6 +140,7 @@ class Bench(NamedTuple):
         stalled = epochs.stalled()
         began = now = time.perf_counter()
         while now < end:
+            self.check()
             batch = next(batches, None)
             got = time.perf_counter()
             wait_s += got - now
