@@ -47,9 +47,11 @@ class Reader(Protocol):
 
     def read(self, ids: Sequence[int]) -> Batch: ...
 
+    def close(self) -> None: ...
+
 
 class Computed:
-    """A Source over a reader."""
+    """A Source over a reader, which it closes."""
 
     def __init__(
         self,
@@ -142,3 +144,4 @@ class Computed:
 
     def close(self) -> None:
         self._closed = True
+        self._reader.close()

@@ -66,6 +66,9 @@ class Files:
         return Batch(0, 0, False, list(ids), [len(v) for v in views], views,
                      cuts if several else None)
 
+    def close(self) -> None:
+        """Nothing is open between reads."""
+
 
 def folder_of(url: str) -> Optional[str]:
     """The folder that a path or file:// URL names; None if it is another kind of origin.

@@ -77,6 +77,7 @@ def test_drift_is_said_and_survived(
         assert loader.stats()["belady/samples"] == 2 * len(dataset)
     assert len(drifts(said)) == 1
     assert "from batch 0 of epoch 0 on" in drifts(said)[0]
+    eventually(lambda: node.ranks() == 0, "no session is left")
     eventually(lambda: node.status()["drifts"] == before + 1, "the daemon counts it")
     assert "another order" in node.run("status").stdout
     eventually(lambda: "code=order-drift" in node.log(), "the daemon logs it")
@@ -169,6 +170,8 @@ class Lying:
     """A reader that gives other samples than it is asked for."""
 
     direct = False
+
+    def close(self) -> None: ...
 
     def read(self, ids: list[int]) -> Batch:
         return Batch(0, 0, False, ids[::-1], [0] * len(ids), [memoryview(b"")] * len(ids), None)
