@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import belady
+from belady.torch.arena import register
 from conftest import Node, temporary
 
 SIZE = 100_000
@@ -98,12 +99,11 @@ def arena(want: torch.Tensor) -> None:
         loader = belady.DataLoader(URL, BATCH, True, seed=1, collate_fn=list, pin_memory="arena")
         first = next(iter(loader))
         view = torch.frombuffer(first[0].data, dtype=torch.uint8)
-        refused = [text for text in texts if "pins by a copy" in text]
     registered = view.is_pinned()
-    refused = [text for text in texts if "pins by a copy" in text]
+    why = [text for text in texts if "pins by a copy" in text]
     print(f"     the read-only map is {'registered' if registered else 'not registered'}"
-          f" {refused or ''}")
-    check(registered != bool(refused), 'pin_memory="arena": registered, or one warning says why')
+          f" {why or ''}")
+    check(registered != bool(why), 'pin_memory="arena": registered, or one warning says why')
     check(torch.ones(1, device="cuda").sum().item() == 1, "no error is left behind")
     del first, view
     on_gpu: list[tuple[torch.Tensor, int]] = []
@@ -120,6 +120,16 @@ def arena(want: torch.Tensor) -> None:
           f"{len(on_gpu)} copies straight from the arena are whole, their leases long dropped")
     loader.close()
     gc.collect()
+
+
+def refused() -> None:
+    """A registration that CUDA refuses is an OSError, and the next kernel does not see it."""
+    try:
+        register(1 << 12, 1 << 20, False)
+        check(False, "memory that is not there is refused")
+    except OSError as e:
+        print(f"     {e}")
+        check(torch.ones(4, device="cuda").sum().item() == 4, "a refusal leaves no error behind")
 
 
 def stacked(want: torch.Tensor) -> None:
@@ -159,6 +169,7 @@ def main() -> int:
         ):
             pinned(want, options)
         arena(want)
+        refused()
         stacked(want)
     finally:
         node.stop()

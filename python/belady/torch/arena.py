@@ -105,7 +105,7 @@ class Arena:
 def cuda_arena() -> Arena:
     """The arena of this process's GPU."""
     torch.cuda.init()
-    return Arena(_register, _mark)
+    return Arena(register, _mark)
 
 
 def _mark() -> Optional[Mark]:
@@ -114,7 +114,8 @@ def _mark() -> Optional[Mark]:
     return torch.cuda.current_stream().record_event()
 
 
-def _register(address: int, size: int, writable: bool) -> Callable[[], None]:
+def register(address: int, size: int, writable: bool) -> Callable[[], None]:
+    """Register memory with CUDA; what it returns undoes that. OSError where CUDA refuses."""
     runtime = _runtime()
     flags = _PORTABLE | (0 if writable else _READ_ONLY)
     code = runtime.cudaHostRegister(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
