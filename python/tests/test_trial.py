@@ -40,11 +40,12 @@ def test_photos() -> None:
     for i in range(48):
         pixels = torch.full((3, 300, 200 + i), i, dtype=torch.uint8)
         (root / f"{i}.jpg").write_bytes(encode_jpeg(pixels).numpy().tobytes())
+    (root / "9.txt").write_text("not a photo")
     before = tree(root)
     done = attempt(str(root), "--seconds", "2", "--batch", "8", "--json", TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert (report["samples"], report["decoded"], report["same_order"]) == (48, True, True)
+    assert (report["samples"], report["decoded"], report["same_order"]) == (49, True, True)
     assert report["stock_reads"] == "files"
     runs = report["runs"]
     assert [(r["loader"], r["workers"]) for r in runs[:3]] == [("stock", k) for k in (0, 2, 4)]

@@ -65,7 +65,10 @@ class Work:
             tensor = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)
             return Item(tensor, id, len(data), 0.0)
         began = time.perf_counter()
-        image = belady.decode_jpeg(data)
+        try:
+            image = belady.decode_jpeg(data)
+        except belady.DecodeError:
+            image = torch.zeros(3, 1, 1)  # a file among the photos that is none
         spent = time.perf_counter() - began
         square = torch.zeros(3, SIDE, SIDE, dtype=torch.uint8)
         _, height, width = image.shape
