@@ -1,4 +1,4 @@
-"""What pin_memory does where there is a GPU: `python3 gpu_check.py`, by hand.
+"""What pin_memory and decode_jpeg do where there is a GPU: `python3 gpu_check.py`, by hand.
 
 It starts a daemon of its own ($BELADY_BIN, else bin/belady), prints what it checked and exits with 1
 if anything did not hold. pytest does not collect it: its machines have no GPU.
@@ -19,6 +19,7 @@ import torch
 import belady
 from belady.torch.arena import register
 from conftest import Node, temporary
+from demo.samples import write_photos
 
 SIZE = 100_000
 URL = "synth://gpu?samples=2000&size=100KB"
@@ -153,6 +154,29 @@ def stacked(want: torch.Tensor) -> None:
           "copies of dropped stacked batches are whole")
 
 
+def decoded() -> None:
+    """nvJPEG reads leased samples where they lie; rounding differs from the CPU's decoder."""
+    root = temporary()
+    write_photos(root, 256)
+    with said() as texts, belady.DataLoader(root, BATCH, True, seed=1, collate_fn=list) as loader:
+        pairs = [
+            (belady.decode_jpeg(batch, device="cuda"), belady.decode_jpeg(batch))
+            for batch in loader
+        ]
+        spent, copies = (loader.stats()[f"belady/{k}"] for k in ("decode_seconds", "private_copies"))
+    images = [(ours, want) for gpu, cpu in pairs for ours, want in zip(gpu, cpu)]
+    check(len(images) == 256 and all(ours.is_cuda for ours, _ in images), "decoded on the GPU")
+    apart = max((ours.cpu().float() - want).abs().mean().item() for ours, want in images)
+    check(apart < 3, f"pixels are the CPU's, {apart:.2f} apart on average at most")
+    check(spent > 0 and copies == 0 and not texts, "timed, from leases, without a warning")
+    data = next(root.rglob("*.jpg")).read_bytes()
+    try:
+        belady.decode_jpeg([data, b"hello"], device="cuda")
+        check(False, "what is no JPEG is refused")
+    except belady.DecodeError as e:
+        check("item 1 of the batch" in str(e), "what is no JPEG is refused, and named")
+
+
 def main() -> int:
     if not torch.cuda.is_available():
         print("FAIL no GPU is here")
@@ -171,6 +195,7 @@ def main() -> int:
         arena(want)
         refused()
         stacked(want)
+        decoded()
     finally:
         node.stop()
     print(f"{len(FAILED)} failed" if FAILED else "all of it holds")
