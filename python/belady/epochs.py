@@ -61,7 +61,7 @@ class Progress:
             self.given += 1
 
     def raised(self, number: int) -> None:
-        """The loop was given an exception in place of a batch; a checkpoint now still has it due."""
+        """The loop was given an exception in place of a batch, which a checkpoint still has due."""
         self._raised.add(number)
 
     def position(self) -> Epoch:

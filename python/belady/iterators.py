@@ -41,7 +41,7 @@ class LocalIterator:
         order.draw_base_seed(epoch)
         if feed.arena is not None:
             feed.arena.begin()
-            weakref.finalize(self, feed.arena.end)
+            weakref.finalize(self, feed.arena.end).atexit = False
         if order.foreseen:
             self._begin()
 

@@ -1,8 +1,8 @@
 """Worker threads: one reads, k transform and collate, the loop takes what is ready.
 
 Threads share one interpreter and one set of random generators. They pay where transforms leave the
-interpreter (decoding, resizing, NumPy, PyTorch) or wait; nothing is copied between processes. What a
-transform draws from global generators depends on timing: draw from one made for the sample instead.
+interpreter (decoding, resizing, NumPy, PyTorch) or wait; nothing is copied between processes. What
+a transform draws from global generators depends on timing: draw from one made for the sample.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ThreadIterator:
         weakref.finalize(self, self._flow.stop)
         if feed.arena is not None:
             feed.arena.begin()
-            weakref.finalize(self, feed.arena.end)
+            weakref.finalize(self, feed.arena.end).atexit = False
 
     def __iter__(self) -> ThreadIterator:
         return self

@@ -1,7 +1,7 @@
 """What pin_memory and decode_jpeg do where there is a GPU: `python3 gpu_check.py`, by hand.
 
-It starts a daemon of its own ($BELADY_BIN, else bin/belady), prints what it checked and exits with 1
-if anything did not hold. pytest does not collect it: its machines have no GPU.
+It starts a daemon of its own ($BELADY_BIN, else bin/belady), prints what it checked and exits with
+1 if anything did not hold. pytest does not collect it: its machines have no GPU.
 """
 
 from __future__ import annotations

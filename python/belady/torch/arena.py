@@ -18,6 +18,8 @@ import torch
 import torch.cuda
 
 _PORTABLE, _READ_ONLY = 1, 8
+# What gives a lease back.
+_Death = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Mark(Protocol):
@@ -44,8 +46,8 @@ class Arena:
         self._mark = mark
         self._said = False
         self._loops = 0
-        self._dead: Deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._waiting: Deque[tuple[Mark, list[tuple[Callable[..., Any], tuple[Any, ...]]]]] = deque()
+        self._dead: Deque[_Death] = deque()
+        self._waiting: Deque[tuple[Mark, list[_Death]]] = deque()
         self._stepping = threading.Lock()
 
     def register(self, address: int, size: int, writable: bool) -> Callable[[], None]:
@@ -97,7 +99,7 @@ class Arena:
             mark.synchronize()
             self._finish(group)
 
-    def _finish(self, group: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+    def _finish(self, group: list[_Death]) -> None:
         for finish, args in group:
             finish(*args)
 

@@ -2,9 +2,9 @@
 
 The ring of pinned tensors is PyTorch's own: it keeps page-locked blocks when their tensors die and
 hands them out again once every copy from them, on whatever stream, is done. So after the first few
-batches pinning is a copy and no system call, and a block is never written to while anything, user or
-GPU, still reads it. Workers pin ahead of the loop, each thread its own batches, processes through
-PyTorch's pinning thread; only without workers does `next` do it.
+batches pinning is a copy and no system call, and a block is never written to while anything, user
+or GPU, still reads it. Workers pin ahead of the loop, each thread its own batches, processes
+through PyTorch's pinning thread; only without workers does `next` do it.
 """
 
 from __future__ import annotations
