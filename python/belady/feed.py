@@ -95,7 +95,7 @@ class Feed:
 
         Nothing is lost where that cannot be, for want of memory say: whoever reads says so.
         """
-        if not self.order.foreseen or self._closed:
+        if not self.order.foreseen or self._closed or self.order.dataset.place.off:
             return
         self.unpark()
         first = self.order.left(Epoch(epoch, 0, None), batches)
@@ -103,7 +103,7 @@ class Feed:
         # A job of its own: what nobody is given is no part of the record of what was.
         reading = replace(reading, job=f"{reading.job}-ahead")
         with suppress(BeladyError):
-            self._parked = begin(reading, wire.Start(0, 0, 0), Stats(), first)
+            self._parked = reading.attach(wire.Start(0, 0, 0), Stats(), first, patience_s=0.0)
 
     def unpark(self) -> None:
         """The parked session's epoch is being read by others."""

@@ -136,8 +136,8 @@ def test_abandoned(node: Node, files: Path) -> None:
         break
     del batch
     gc.collect()
-    eventually(lambda: threads() == 0, "threads end", 1.0)
-    eventually(lambda: node.ranks() == 0, "leases are given back", 1.0)
+    eventually(lambda: threads() == 0, "threads end", 5.0)
+    eventually(lambda: node.ranks() == 0, "leases are given back", 5.0)
     assert len(list(loader)) == len(loader)
     loader.close()
 
