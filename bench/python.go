@@ -177,7 +177,7 @@ func (s *suite) pythonPositions(t *table) (err error) {
 	if err != nil {
 		return err
 	}
-	n, err := s.start(dir, 512<<20, 64<<20)
+	n, err := s.start(dir, 256<<20, 64<<20)
 	if err != nil {
 		return err
 	}
