@@ -9,6 +9,7 @@ first, because that is where a training finds it after its first epoch.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 WORKERS = (0, 2, 4)
 _START_S = 30.0
+_PR_SET_PDEATHSIG = 1
 _SECONDS_MIN = 2.0
 # Shares of the time there is: reading into the page cache, each stock run, all of Belady's. What is
 # left is for scanning and for starting processes.
@@ -52,12 +54,11 @@ def serving(folder: Path, ram: str, staging: str = "") -> Iterator[daemon.Place]
     place = daemon.Place(str(folder / "s"), str(folder))
     before = {key: os.environ.get(key) for key in ("BELADY_DIR", "BELADY_SOCKET")}
     os.environ.update(BELADY_DIR=place.dir, BELADY_SOCKET=place.socket)
-    # It leaves by itself, later than it can be unused, should this process be killed.
-    command = [daemon.binary(), "serve", "--ram", ram, "--idle-exit-seconds", "600"]
+    command = [daemon.binary(), "serve", "--ram", ram]
     if staging:
         command += ["--staging", staging]
     with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_end_with_parent)
     try:
         end = time.monotonic() + _START_S
         while daemon.find(place) is None:
@@ -73,6 +74,11 @@ def serving(folder: Path, ram: str, staging: str = "") -> Iterator[daemon.Place]
             os.environ.pop(key, None)
             if value is not None:
                 os.environ[key] = value
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the one that started it is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Interrupt:

@@ -18,7 +18,7 @@ from belady import daemon
 from belady.daemon import Place
 from belady.trial import on_network
 from belady.verdict import Facts, Run, bound_by, verdict
-from conftest import BELADY, temporary
+from conftest import BELADY, eventually, temporary
 
 
 def attempt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -101,8 +101,31 @@ def test_interrupted_through_the_binary() -> None:
     assert "Traceback" not in errors
     # Workers that PyTorch stops may leave empty folders of their own.
     assert not list(scratch.glob("belady*"))
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    assert not running(pid)
+
+
+def test_killed() -> None:
+    """Even then its daemon goes."""
+    script = (
+        "import os, signal, sys; from pathlib import Path; from belady import daemon, trial\n"
+        "with trial.serving(Path(sys.argv[1]) / 'b', '64MiB') as place:\n"
+        "    print(daemon.status(place.socket)['pid'], flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(temporary())], capture_output=True, text=True,
+        check=False, timeout=60, env={**os.environ, "BELADY_BIN": BELADY},
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    eventually(lambda: not running(int(done.stdout)), "the daemon ends")
+
+
+def running(pid: int) -> bool:
+    """A process that nobody has waited for yet has ended, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_without_pytorch() -> None:
