@@ -168,7 +168,7 @@ func TestStartInTheMiddle(t *testing.T) {
 // When batches wait in the socket, one write tells the daemon of several.
 func TestReleasesAreCoalesced(t *testing.T) {
 	const n = batches
-	sent, got := make(chan struct{}), &peer{}
+	sent, heard, got := make(chan struct{}), make(chan struct{}), &peer{}
 	d := listen(t, "", greetOnly, func(p *peer) {
 		got = p
 		p.greet()
@@ -176,6 +176,9 @@ func TestReleasesAreCoalesced(t *testing.T) {
 		p.slab(0, wire.SlabArena)
 		p.deliver(a, n)
 		close(sent)
+		for len(p.released) < n && p.hear() {
+		}
+		close(heard)
 		p.drain()
 	})
 	s := open(t, dial(t, d, Config{Depth: n}), anAttach)
@@ -188,8 +191,12 @@ func TestReleasesAreCoalesced(t *testing.T) {
 		verify(t, b, 0, i)
 		b.Release()
 	}
-	ctx, cancel := context.WithCancel(bg)
-	time.AfterFunc(time.Millisecond, cancel)
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	defer cancel()
+	go func() {
+		<-heard
+		cancel()
+	}()
 	if _, err := s.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
