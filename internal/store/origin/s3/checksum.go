@@ -3,9 +3,10 @@ package s3
 import (
 	"encoding/base64"
 	"hash/crc32"
-	"hash/crc64"
 	"net/http"
 	"strings"
+
+	"github.com/minio/crc64nvme"
 )
 
 // checksum is what the server keeps beside an object's bytes since they were uploaded, to be
@@ -16,20 +17,18 @@ type checksum struct {
 	of   func(bytes []byte) []byte // big-endian, as the protocol has it
 }
 
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
-)
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksums are those that are checked, the cheapest first: 0.1 ns a byte, and below 1 ns for the
-// last. SHA-1, SHA-256 and an ETag that is an MD5 would cost more than the reading of the bytes.
+// checksums are those that are checked: each has instructions of its own and costs 0.1 ns a byte or
+// less. The standard library's CRC-64 has none, and cost a fifth of the rate from a near server.
+// SHA-1, SHA-256 and an ETag that is an MD5 would cost more than the reading of the bytes.
 var checksums = []checksum{
 	{name: "X-Amz-Checksum-Crc32",
 		of: func(b []byte) []byte { return bigEndian(uint64(crc32.ChecksumIEEE(b)), 4) }},
 	{name: "X-Amz-Checksum-Crc32c",
 		of: func(b []byte) []byte { return bigEndian(uint64(crc32.Checksum(b, castagnoli)), 4) }},
 	{name: "X-Amz-Checksum-Crc64nvme",
-		of: func(b []byte) []byte { return bigEndian(crc64.Checksum(b, nvme), 8) }},
+		of: func(b []byte) []byte { return bigEndian(crc64nvme.Checksum(b), 8) }},
 }
 
 func bigEndian(v uint64, size int) []byte {
