@@ -153,10 +153,10 @@ func (p *Pump) toStage(ids []sample.ID) []sample.ID {
 
 // room reports whether the priced batch fits: each cursor may fill its own reserve; beyond it, it
 // must leave the others' unused reserves alone. A batch larger than the reserve goes alone. A
-// cursor that has nothing ahead of it, and holds no more than its reserve, goes on even where
-// others have taken all, before it came or under a larger plan: they may be waiting for it, as
-// ranks do for each other, and let go of nothing until it moves. The memory is found, or the plan
-// gives way.
+// cursor that has nothing ahead of it, and holds one batch at most or keeps to its share, goes on
+// even where others have taken all, before it came or under a larger plan: they may be waiting for
+// it, as ranks do for each other, and let go of nothing until it moves. The memory is found, or the
+// plan gives way.
 func (p *Pump) room(c *cursor) bool {
 	free := p.plan.Staging - p.staging - p.promised
 	live, reserved := int64(1), int64(0)
@@ -166,8 +166,8 @@ func (p *Pump) room(c *cursor) bool {
 			reserved += max(d.reserve-d.used, 0)
 		}
 	}
-	share := max(c.reserve, p.plan.Staging/live)
-	if c.lease == c.admit && c.used <= c.reserve && c.price <= share {
+	if c.lease == c.admit && c.price <= p.plan.Staging &&
+		(c.admit-c.tail <= 1 || live > 1 && c.used+c.price <= p.plan.Staging/live) {
 		return true
 	}
 	if c.price > free {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,15 +247,8 @@ func (d *Daemon) grant(
 	}
 	used := d.inUse(p)
 	share := min(want, d.RAM/int64(len(used)+1))
-	for _, w := range used {
-		s, err := w.Status()
-		if err != nil || s.Arena.Total <= share {
-			continue
-		}
-		err = w.Resize(max(share, s.Arena.Total-share))
-		if err != nil && !errors.Is(err, world.ErrClosed) {
-			return 0, err
-		}
+	if err := d.shrink(used, share, share); err != nil {
+		return 0, err
 	}
 	d.waitForMemory(ctx, share)
 	got := min(share, d.pool.Left())
@@ -266,6 +260,31 @@ func (d *Daemon) grant(
 			"or end a job", world.ErrTooSmall, d.pool.Left()>>20, d.RAM>>20)
 	}
 	return got, nil
+}
+
+// shrink has worlds give back what lacks of bytes beyond what they are giving already, the largest
+// first, and none below least.
+func (d *Daemon) shrink(worlds []*world.World, bytes, least int64) error {
+	lack := bytes - d.pool.Left()
+	memory := map[*world.World]int64{}
+	for _, w := range worlds {
+		if s, err := w.Status(); err == nil {
+			memory[w] = s.Memory
+			lack -= s.Arena.Total - s.Memory
+		}
+	}
+	slices.SortFunc(worlds, func(a, b *world.World) int { return cmp.Compare(memory[b], memory[a]) })
+	for _, w := range worlds {
+		give := min(lack, memory[w]-least)
+		if give <= 0 {
+			continue
+		}
+		if err := w.Resize(memory[w] - give); err != nil && !errors.Is(err, world.ErrClosed) {
+			return err
+		}
+		lack -= give
+	}
+	return nil
 }
 
 // wants is all the memory a dataset can use: its samples, with some to spare, and staging.
@@ -326,11 +345,11 @@ func (d *Daemon) spare(ctx context.Context, w *world.World, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	if bytes > s.Arena.Total/4 {
+	if bytes > s.Memory/4 {
 		return fmt.Errorf("%w: packed batches take %d MiB beside the %d MiB of %s",
-			world.ErrTooSmall, bytes>>20+1, s.Arena.Total>>20, s.Dataset)
+			world.ErrTooSmall, bytes>>20+1, s.Memory>>20, s.Dataset)
 	}
-	if err := w.Resize(s.Arena.Total - bytes); err != nil {
+	if err := d.shrink([]*world.World{w}, bytes, 0); err != nil {
 		return err
 	}
 	d.waitForMemory(ctx, bytes)

@@ -34,7 +34,9 @@ func (w *World) carry(m *pump.Move) (freed bool) {
 	case pump.Need:
 		w.need(w.cursors[m.Cursor], int(m.Epoch))
 	case pump.Finish:
-		if c := w.cursors[m.Cursor]; !c.gone.Load() {
+		c := w.cursors[m.Cursor]
+		c.finished = true
+		if !c.gone.Load() {
 			c.consumer.Finished()
 		}
 	case pump.Refuse:
@@ -187,7 +189,6 @@ func (w *World) unstick(freed bool) {
 	if len(w.stuck) == 0 {
 		return
 	}
-	w.abandon()
 	// Room also comes without a move: from moved samples and from new slabs.
 	freed = freed || time.Since(w.tight) >= w.patience
 	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
@@ -224,7 +225,7 @@ func (w *World) unstick(freed bool) {
 		return
 	}
 	for _, c := range w.cursors {
-		if c == nil || c.gone.Load() || c.credits.Load() == 0 {
+		if !c.waits() {
 			continue
 		}
 		c.consumer.Failed(0, 0, fmt.Errorf("%w: what is held leaves no room for the next batch: "+
@@ -250,7 +251,7 @@ func (w *World) noticeShortage() {
 // their leases fill the arena are no reason to keep less.
 func (w *World) wanted() bool {
 	for _, c := range w.cursors {
-		if c != nil && !c.gone.Load() && c.credits.Load() > 0 {
+		if c.waits() {
 			return true
 		}
 	}
@@ -272,8 +273,7 @@ func (w *World) replan(in plan.Input) {
 		w.tell(event.Trouble{What: "replan " + w.Name, Err: err})
 		return
 	}
-	w.plan = next
-	w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
+	w.adopt(next)
 }
 
 // maxFaults bounds how many samples are remembered as failed.

@@ -20,9 +20,9 @@ const (
 	passBytes = 64 << 20
 )
 
-// requestPass asks for a pass with the next step, unless one is due already.
+// requestPass asks for a pass with the next step, unless the last was just now: a timer will.
 func (w *World) requestPass() {
-	if !w.scheduled {
+	if !w.scheduled || time.Since(w.passed) >= w.rest {
 		w.draining = true
 	}
 }
@@ -38,15 +38,18 @@ func (w *World) drain() {
 	w.passes++
 	pass, begun := w.passes, time.Now()
 	c := w.survey()
-	for len(w.stuck) > 0 && c.fill(w.stuck[0].wants()) {
+	moved := c.gather()
+	for some := true; some && len(w.stuck) > 0 && c.fill(w.stuck[0].wants()); {
+		head, placed := w.stuck[0], w.stuck[0].placed
 		w.unstick(true)
+		some = len(w.stuck) == 0 || w.stuck[0] != head || head.placed > placed
 	}
+	moved = c.clear() || moved
+	w.unstick(moved)
 	w.drained++
-	moved := c.moveAll()
 	if left := c.leaving(); moved || left != w.leaving {
 		w.drained, w.leaving = 0, left
 	}
-	w.unstick(moved)
 	c.fill(1) // where the next are to go
 	switch settled := w.spare() >= 0; {
 	case settled:
@@ -59,8 +62,8 @@ func (w *World) drain() {
 	if len(w.stuck) > 0 {
 		most = stuckPauseMax
 	}
-	pause := min(drainPause<<min(w.drained, 16), most)
-	pause = max(pause, drainShare*time.Since(begun))
+	w.passed, w.rest = time.Now(), max(drainPause, drainShare*time.Since(begun))
+	pause := max(w.rest, min(drainPause<<min(w.drained, 16), most))
 	time.AfterFunc(pause, func() {
 		w.mail.call(func() {
 			if w.passes == pass { // none was made meanwhile, which has a timer of its own
@@ -155,26 +158,35 @@ func pick(all []*region, picked map[uint32]*region) []*region {
 // movable tells whether nobody writes or reads a sample's bytes.
 func (c *compaction) movable(id sample.ID) bool { return c.w.pump.Present(id) && !c.lent[id] }
 
-// moveAll moves samples region by region, because only one that is wholly empty is room for
-// anything: out of the slabs that go, and together where spans are wanted, which comes first if
-// something waits for them. It reports whether any was moved.
-func (c *compaction) moveAll() (moved bool) {
-	order := append(slices.Clone(c.leave), c.stay...)
-	if len(c.w.stuck) > 0 {
-		order = append(slices.Clone(c.stay), c.leave...)
-	}
-	for _, r := range order {
-		if r.done || !r.Draining && len(c.w.stuck) == 0 && c.w.spare() >= 0 {
+// gather moves samples together, region by region, because only one that is wholly empty is room
+// for anything, until nothing waits for spans. It reports whether any was moved.
+func (c *compaction) gather() (moved bool) {
+	w := c.w
+	for _, r := range slices.Clone(c.stay) {
+		if len(w.stuck) == 0 && w.spare() >= 0 {
+			break
+		}
+		if r.done {
 			continue
 		}
-		if !r.Draining && c.trim(r) {
+		some, full := c.trim(r), false
+		if !some && c.fillable(r) { // unless it is the last that others can be moved to
+			some, full = c.empty(r)
+		}
+		if some { // what was found there is there no more
 			r.done, moved = true, true
-			continue
+			w.unstick(true)
 		}
-		if !r.Draining && !c.fillable(r) {
-			continue // it is the last that others can be moved to
+		if full {
+			break
 		}
-		r.done = true
+	}
+	return moved
+}
+
+// clear moves samples out of the slabs that go. It reports whether any was moved.
+func (c *compaction) clear() (moved bool) {
+	for _, r := range c.leave {
 		some, full := c.empty(r)
 		moved = moved || some
 		if full {
@@ -217,9 +229,12 @@ func (c *compaction) empty(r *region) (moved, full bool) {
 // as nobody holds them. False: there is none.
 func (c *compaction) fill(size uint32) bool {
 	w := c.w
-	for w.arena.Room() < int64(size) {
+	if size > arena.SpanBytes {
+		return false // it takes spans of its own
+	}
+	for w.arena.Room() < max(int64(size), 1) {
 		last := len(c.stay) - 1
-		if last < 0 || size > arena.SpanBytes {
+		if last < 0 {
 			return false
 		}
 		r := c.stay[last]

@@ -44,6 +44,7 @@ type Cursor struct {
 	consumer Consumer
 	gone     atomic.Bool // detached
 	credits  atomic.Int64
+	finished bool // the owner's: its last batch has been leased
 }
 
 // Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil
@@ -85,13 +86,8 @@ func (w *World) room(reserve int64) error {
 		}
 	}
 	if w.Staging == 0 {
-		capacity := w.arena.Capacity()
-		want := max(min(2*need, capacity/2), min(need, capacity*3/4))
-		if want > w.plan.Staging {
-			w.stagingWanted = want
-			if err := w.replanAll(); err != nil {
-				return err
-			}
+		if err := w.widen(need); err != nil {
+			return err
 		}
 	}
 	if need <= w.plan.Staging {
@@ -100,6 +96,25 @@ func (w *World) room(reserve int64) error {
 	return fmt.Errorf("%w: two batches for each rank take about %d MiB, staging has %d MiB: "+
 		"start the daemon with a larger --staging (and --ram), or use smaller batches",
 		ErrTooSmall, need>>20+1, w.plan.Staging>>20)
+}
+
+// widen gives staging room for need, if the arena has it: otherwise nothing changes for those who
+// read already. A third is added for what a plan sets aside of it.
+func (w *World) widen(need int64) error {
+	capacity := w.arena.Capacity()
+	want := max(min(2*need, capacity/2), min(need+need/3, capacity*3/4))
+	before := w.stagingWanted
+	if want <= max(before, w.plan.Staging) {
+		return nil
+	}
+	w.stagingWanted = want
+	next, err := w.makePlan()
+	if err != nil || need > next.Staging {
+		w.stagingWanted = before
+		return err
+	}
+	w.adopt(next)
+	return nil
 }
 
 func (w *World) freeIndex() int32 {
@@ -136,6 +151,11 @@ func (c *Cursor) Release(seqs ...uint64) {
 // validated.
 func (c *Cursor) Window(win *job.Window) {
 	c.world.mail.post(pump.Event{Kind: pump.Ordered, Cursor: c.index, Window: win})
+}
+
+// waits tells whether a rank has asked for a batch that is still to come. The owner asks.
+func (c *Cursor) waits() bool {
+	return c != nil && !c.finished && !c.gone.Load() && c.credits.Load() > 0
 }
 
 // Detach ends the cursor; its leases are taken back.

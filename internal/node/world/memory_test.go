@@ -16,15 +16,16 @@ func TestResizeUnderLoad(t *testing.T) {
 	for _, rule := range []string{"spread", "belady", "lru"} {
 		for _, together := range []bool{false, true} {
 			b := newBench(t, synth.Config{Samples: 1500, SizeBytes: 40_000, Spread: 0.5, Classes: 1},
-				func(c *Config) { c.Rule = rule })
+				func(c *Config) { c.Rule, c.Staging = rule, 8*mib })
 			one, two := b.newRank(2), b.newRank(0)
 			if together {
-				one.hold = 1 // staging has two batches for each: another would be the other's
 				one.pace = &inStep{ranks: [2]*rank{one, two}}
 				two.pace = one.pace
 			}
 			b.attach(one, b.reading(16, 5), 3)
-			b.attach(two, b.reading(16, 5), 3)
+			other := b.reading(16, 5)
+			other.Order.Seed++ // so that little is shared
+			b.attach(two, other, 3)
 			random := rand.New(rand.NewPCG(1, 1))
 			for resizes, done := 0, false; !done; resizes++ {
 				if err := b.Resize(int64(16+16*random.IntN(5)) * mib); err != nil {
@@ -75,15 +76,28 @@ func (b *bench) shrinks(bytes int64) {
 // TestShrinkingEnds: memory is given back while ranks read and hold what they read, from a full
 // arena, step by step down to what their batches need; and grows again.
 func TestShrinkingEnds(t *testing.T) {
-	for _, rule := range []string{"spread", "belady", "lru"} {
-		b := newBench(t, synth.Config{Samples: 1500, SizeBytes: 40_000, Spread: 0.5, Classes: 1},
-			func(c *Config) { c.Rule, c.Bytes = rule, 96*mib })
+	small := synth.Config{Samples: 1500, SizeBytes: 40_000, Spread: 0.5, Classes: 1}
+	large := synth.Config{Samples: 50, SizeBytes: 1_600_000, Spread: 0.9, Classes: 1} // up to 3 MB
+	for _, c := range []struct {
+		rule    string
+		data    synth.Config
+		batch   int
+		staging int64
+		rounds  int
+	}{
+		{"spread", small, 16, 4 * mib, 3}, {"belady", small, 16, 4 * mib, 3},
+		{"lru", small, 16, 4 * mib, 3}, {"spread", large, 1, 12 * mib, 1},
+		{"lru", large, 1, 12 * mib, 1},
+	} {
+		rule := c.rule
+		b := newBench(t, c.data,
+			func(w *Config) { w.Rule, w.Bytes, w.Staging = rule, 96*mib, c.staging })
 		one, two := b.newRank(1), b.newRank(0)
-		b.attach(one, b.reading(16, 1<<20), 3)
-		b.attach(two, b.reading(16, 1<<20), 3)
-		for range 3 {
-			for bytes := int64(80); bytes >= 16; bytes -= 16 {
-				b.shrinks(bytes * mib)
+		b.attach(one, b.reading(c.batch, 1<<20), 3)
+		b.attach(two, b.reading(c.batch, 1<<20), 3)
+		for range c.rounds {
+			for bytes := int64(80 * mib); bytes >= 4*c.staging; bytes -= 16 * mib {
+				b.shrinks(bytes)
 			}
 			if err := b.Resize(96 * mib); err != nil {
 				t.Fatal(err)
@@ -93,7 +107,7 @@ func TestShrinkingEnds(t *testing.T) {
 				if err != nil || time.Now().After(end) {
 					t.Fatalf("%s does not fill up again: %+v, %v", rule, s, err)
 				}
-				if s.Pump.KeptBytes > 50*mib {
+				if s.Pump.KeptBytes > 40*mib {
 					break
 				}
 			}

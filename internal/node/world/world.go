@@ -102,11 +102,13 @@ type jam struct {
 
 // drainage is the emptying of slabs that go.
 type drainage struct {
-	draining  bool // the next step is to look at them
-	scheduled bool // a timer will ask for that
-	passes    int  // over them, so far
-	drained   int  // of those, the last ones that changed nothing
-	leaving   int  // samples in them at the last one that did
+	draining  bool          // the next step is to look at them
+	scheduled bool          // a timer will ask for that
+	passes    int           // over them, so far
+	drained   int           // of those, the last ones that changed nothing
+	passed    time.Time     // when the last was
+	rest      time.Duration // before another may be
+	leaving   int           // samples in them at the last one that did
 }
 
 // New opens a world and starts it.
@@ -191,9 +193,14 @@ func (w *World) replanAll() error {
 	if err != nil {
 		return err
 	}
+	w.adopt(next)
+	return nil
+}
+
+// adopt puts a plan in force.
+func (w *World) adopt(next *plan.Plan) {
 	w.plan = next
 	w.mail.post(pump.Event{Kind: pump.Replanned, Plan: next})
-	return nil
 }
 
 func (w *World) tell(e event.Event) {
@@ -229,6 +236,7 @@ func (w *World) loop() {
 		for i := range w.moves {
 			freed = w.carry(&w.moves[i]) || freed
 		}
+		w.abandon() // here alone: a pass over the arena must not lose samples that it has found
 		w.unstick(freed)
 		if w.draining {
 			w.drain()

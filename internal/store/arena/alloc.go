@@ -33,6 +33,7 @@ func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 	if sp.live++; sp.live == sp.slots {
 		a.unlink(sp, ref)
 	}
+	sp.size += size
 	slot := sp.hint*64 + uint32(bit)
 	offset := int64(head)*SpanBytes + int64(slot)*int64(a.classes[sp.class].Size)
 	a.use.Slots += int64(size)
@@ -78,7 +79,7 @@ func (a *Arena) allocLarge(size uint32, passing bool) (Place, bool) {
 		return 0, false
 	}
 	sp := a.span(ref)
-	sp.live, sp.size = 1, size
+	sp.live, sp.size, sp.passing = 1, size, passing
 	a.use.Slots += int64(size)
 	return makePlace(ref.slab(), int64(ref.index())*SpanBytes, size), true
 }
@@ -206,6 +207,7 @@ func (a *Arena) freeSlot(s *slab, head int, sp *span, p Place) {
 	}
 	s.taken[word] &^= mask
 	sp.hint = min(sp.hint, slot/64)
+	sp.size -= p.Len()
 	a.use.Slots -= int64(p.Len())
 	ref := makeRef(s.index, head)
 	full := sp.live == sp.slots

@@ -243,12 +243,16 @@ func (a *Arena) Shrink(bytes int64) []uint16 {
 	sort.SliceStable(order, func(i, j int) bool {
 		return order[i].used() < order[j].used()
 	})
+	n := 0
+	for ; n < len(order)-1 && bytes > 0; n++ { // one stays: an arena of nothing serves nobody
+		bytes -= int64(len(order[n].mem))
+	}
 	var indices []uint16
-	for _, s := range order {
-		if bytes <= 0 {
-			break
+	for _, s := range order[:n] {
+		if size := int64(len(s.mem)); bytes+size <= 0 {
+			bytes += size // larger ones are enough
+			continue
 		}
-		bytes -= int64(len(s.mem))
 		indices = append(indices, s.index)
 		a.drain(s)
 	}

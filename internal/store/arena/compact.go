@@ -51,13 +51,13 @@ func (a *Arena) Room() int64 {
 }
 
 // Passing is how many bytes the slabs that stay have for what passes: their spans that are free or
-// hold runs.
+// hold it.
 func (a *Arena) Passing() int64 {
 	spans := a.use.SpansFree
 	for _, s := range a.live {
 		for i := range s.spans {
-			if s.spans[i].kind == spanRun && !s.draining {
-				spans++
+			if sp := &s.spans[i]; !s.draining && (sp.kind == spanRun || sp.passing) {
+				spans += int(sp.spans)
 			}
 		}
 	}
@@ -141,6 +141,11 @@ func (a *Arena) fillable(places []Place) (*slab, spanRef, *span) {
 	ref := makeRef(s.index, head)
 	if sp.kind != spanPack || s.draining || ref == a.packs.open || int(sp.live) != len(places) {
 		return nil, 0, nil
+	}
+	for _, p := range places[1:] {
+		if a.RegionOf(p) != uint32(ref) {
+			return nil, 0, nil
+		}
 	}
 	return s, ref, sp
 }

@@ -35,9 +35,11 @@ type span struct {
 	slots uint32 // head: how many slots
 	live  uint32 // head: slots taken, samples of the run, or 1
 	hint  uint32 // head: no bitmap word below this one has a free slot
-	size  uint32 // spanLarge: the sample's length; spanRun, spanPack: bytes of live samples
-	next  spanRef
-	prev  spanRef
+	size  uint32 // head: bytes of live samples
+	// head of spanLarge: the sample is not one that stays
+	passing bool
+	next    spanRef
+	prev    spanRef
 }
 
 // spanRef names a span in the arena: slab index and span index; 0 is none.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"belady/internal/core/dataset"
@@ -31,27 +32,31 @@ func mayHang(dir string) bool {
 	return unix.Statfs(dir, &st) != nil || !local[int64(st.Type)]
 }
 
-// maxWaits bounds the reads that are under way at once, and so the threads and buffers that hang
-// when the file system does: further reads fail at their deadline without being begun.
-const maxWaits = 512
+// maxWaits bounds the reads that are under way at once, and maxWaitBytes what they read, and so the
+// threads and buffers that hang when the file system does: further reads fail at their deadline
+// without being begun.
+const (
+	maxWaits     = 512
+	maxWaitBytes = 256 << 20
+	waitBytes    = maxWaitBytes / maxWaits // what a read weighs at least
+)
 
 // waits lets go of reads at their deadline. A system call cannot be called back: the read goes on
 // in its own goroutine until the kernel answers, into a buffer of its own, since the caller's
 // memory is another sample's by then. The price is one copy of what is read.
 type waits struct {
-	slots   chan struct{}
-	buffers sync.Pool // of *[]byte
+	most    int64
+	slots   *semaphore.Weighted // of most bytes
+	buffers sync.Pool           // of *[]byte
 }
 
-func newWaits() *waits { return &waits{slots: make(chan struct{}, maxWaits)} }
+func newWaits(most int64) *waits { return &waits{most: most, slots: semaphore.NewWeighted(most)} }
 
 func (w *waits) read(ctx context.Context, f *files, part dataset.Part, dst []byte) error {
-	select {
-	case w.slots <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %q was not read: %d reads already wait for the file system; see "+
-			"whether its server is up: %w", origin.ErrUnavailable, f.path(part.Name), cap(w.slots),
-			ctx.Err())
+	weight := min(max(int64(len(dst)), waitBytes), w.most)
+	if err := w.slots.Acquire(ctx, weight); err != nil {
+		return fmt.Errorf("%w: %q was not read: too many reads already wait for the file system; "+
+			"see whether its server is up: %w", origin.ErrUnavailable, f.path(part.Name), err)
 	}
 	buffer, _ := w.buffers.Get().(*[]byte)
 	if buffer == nil || cap(*buffer) < len(dst) {
@@ -62,7 +67,7 @@ func (w *waits) read(ctx context.Context, f *files, part dataset.Part, dst []byt
 	done := make(chan error, 1)
 	go func() {
 		done <- f.read(part, own)
-		<-w.slots
+		w.slots.Release(weight)
 	}()
 	select {
 	case err := <-done:

@@ -34,7 +34,7 @@ func hanging(t *testing.T) (f *files, release func()) {
 	}
 	t.Cleanup(func() { _ = o.Close() })
 	f = o.(*files)
-	f.wait = newWaits()
+	f.wait = newWaits(maxWaitBytes)
 	f.open = func(name string, flag int, perm os.FileMode) (*os.File, error) {
 		return f.root.OpenFile(name, flag&^syscall.O_NONBLOCK, perm)
 	}
@@ -43,8 +43,9 @@ func hanging(t *testing.T) (f *files, release func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range cap(f.wait.slots) { // every slot is free again once no read hangs
-			f.wait.slots <- struct{}{}
+		// Every slot is free again once no read hangs.
+		if err := f.wait.slots.Acquire(context.Background(), f.wait.most); err != nil {
+			t.Fatal(err)
 		}
 		_ = writer.Close()
 	}
@@ -74,24 +75,27 @@ func TestHangingRead(t *testing.T) {
 	}
 }
 
-// However many reads hang, no more than so many threads and buffers do.
+// However many reads hang, no more than so many threads and bytes do.
 func TestHangingReadsAreBounded(t *testing.T) {
-	f, release := hanging(t)
-	f.wait.slots = make(chan struct{}, 8)
-	defer release()
+	for _, size := range []int{5, 2 * waitBytes} {
+		f, release := hanging(t)
+		f.wait = newWaits(8 * waitBytes)
+		boundedReads(t, f, size, min(8, 8*waitBytes/size))
+		release()
+	}
+}
+
+func boundedReads(t *testing.T, f *files, size, most int) {
 	for i := range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		err := f.Read(ctx, dataset.Part{Name: "pipe"}, make([]byte, 5))
+		err := f.Read(ctx, dataset.Part{Name: "pipe"}, make([]byte, size))
 		cancel()
 		if !errors.Is(err, origin.ErrUnavailable) {
 			t.Fatalf("read %d: %v", i, err)
 		}
-		if says := strings.Contains(err.Error(), "8 reads already wait"); says != (i >= 8) {
-			t.Errorf("read %d: %v", i, err)
+		if says := strings.Contains(err.Error(), "too many reads"); says != (i >= most) {
+			t.Errorf("read %d of %d bytes: %v", i, size, err)
 		}
-	}
-	if n := len(f.wait.slots); n != 8 {
-		t.Errorf("%d reads hang", n)
 	}
 }
 

@@ -60,7 +60,7 @@ func New(dir string) (origin.Origin, error) {
 	}
 	f := &files{dir: abs, root: root, open: root.OpenFile}
 	if mayHang(abs) {
-		f.wait = newWaits()
+		f.wait = newWaits(maxWaitBytes)
 	}
 	return f, nil
 }
