@@ -36,3 +36,33 @@ func TestGiantsDoNotEmptyTheSet(t *testing.T) {
 		}
 	}
 }
+
+// Where all but a giant fit, all but the giant are kept, and the counts are those of the set.
+func TestAllButTheGiantFit(t *testing.T) {
+	s := make(sizes, 1000)
+	for i := range s {
+		s[i] = 100 + uint32(i%7)
+	}
+	s[17] = 1 << 30
+	for _, keep := range []int64{40_000, 110_000, 200_000} {
+		p, err := plan.Make(plan.Input{Sizes: s, Seed: 3, Policy: "spread", Keep: keep,
+			Staging: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count, bytes := 0, int64(0)
+		for i := range s {
+			if p.InSet(sample.ID(i)) {
+				count++
+				bytes += int64(s[i])
+			}
+		}
+		if count != p.SetCount || bytes != p.SetBytes || bytes != p.SetCost || bytes > keep {
+			t.Errorf("keep %d: %d samples of %d bytes, said are %d of %d", keep, count, bytes,
+				p.SetCount, p.SetBytes)
+		}
+		if keep >= 110_000 && count != len(s)-1 {
+			t.Errorf("keep %d: %d of %d are kept", keep, count, len(s)-1)
+		}
+	}
+}

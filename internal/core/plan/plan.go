@@ -5,9 +5,11 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"belady/internal/core/dataset"
@@ -70,6 +72,15 @@ func Make(in Input) (*Plan, error) {
 // holds few samples, small enough to stay in cache.
 const bins = 1 << 16
 
+// bin is the samples whose hashes begin alike.
+type bin struct {
+	count, bytes, cost int64
+}
+
+func (b *bin) add(o bin) {
+	b.count, b.bytes, b.cost = b.count+o.count, b.bytes+o.bytes, b.cost+o.cost
+}
+
 // spread finds the cutoff below which hashes belong to the kept set: the samples with the lowest
 // hashes whose cost fits Keep. Two passes over the dataset: a histogram finds the bin in which the
 // budget ends, then that bin alone is walked in hash order.
@@ -80,69 +91,80 @@ func (p *Plan) spread() {
 		p.slot = p.Cost(p.size)
 	}
 	p.equal = true
-	cost := make([]int64, bins)
+	var all bin
+	hist := make([]bin, bins)
+	largest := p.slot
 	for id := range n {
 		size, c := p.Sizes.Size(sample.ID(id)), p.slot
 		if size != p.size {
 			p.equal = false
 			c = p.Cost(size)
+			largest = max(largest, c)
 		}
-		cost[p.hash(sample.ID(id))>>48] += c
-		p.TotalCost += c
+		one := bin{1, int64(size), c}
+		hist[p.hash(sample.ID(id))>>48].add(one)
+		all.add(one)
 	}
+	p.TotalCost = all.cost
+	set := all
 	if p.TotalCost <= p.Keep {
 		p.all = true
 	} else {
-		p.leaveOut(cost)
-		p.cutoff = p.cut(cost)
+		p.leaveOut(hist, largest)
+		p.cutoff, set = p.cut(hist)
 	}
-	for id := range n {
-		if p.InSet(sample.ID(id)) {
-			size := p.Size(sample.ID(id))
-			p.SetCount++
-			p.SetBytes += int64(size)
-			p.SetCost += p.Slot(size)
-		}
-	}
+	p.SetCount, p.SetBytes, p.SetCost = int(set.count), set.bytes, set.cost
 }
 
 // leaveOut takes outsize samples out of the running: the walk in hash order ends at the first that
 // does not fit, and one giant met early would leave most of the budget empty.
-func (p *Plan) leaveOut(cost []int64) {
+func (p *Plan) leaveOut(hist []bin, largest int64) {
 	n := int64(p.Sizes.Len())
 	limit := max(p.Keep/64, 8*p.TotalCost/n)
+	if largest <= limit {
+		return
+	}
+	p.outsize = limit
 	for id := range n {
-		if c := p.Slot(p.Size(sample.ID(id))); c > limit {
-			p.outsize = limit
-			cost[p.hash(sample.ID(id))>>48] -= c
+		size := p.Size(sample.ID(id))
+		if c := p.Slot(size); c > limit {
+			hist[p.hash(sample.ID(id))>>48].add(bin{-1, -int64(size), -c})
 		}
 	}
 }
 
-func (p *Plan) cut(cost []int64) uint64 {
-	left := p.Keep
-	bin := 0
-	for bin < bins && cost[bin] <= left {
-		left -= cost[bin]
-		bin++
+// cut returns the cutoff, and what lies below it.
+func (p *Plan) cut(hist []bin) (uint64, bin) {
+	var set bin
+	last := 0
+	for last < bins && set.cost+hist[last].cost <= p.Keep {
+		set.add(hist[last])
+		last++
+	}
+	if last == bins {
+		return math.MaxUint64, set // all fit that are not outsize
 	}
 	// Inside the bin where the budget ends, take hashes in order while they fit.
-	var edge []uint64
-	costs := map[uint64]int64{}
+	type entry struct {
+		hash uint64
+		id   sample.ID
+	}
+	var edge []entry
 	for id := range p.Sizes.Len() {
-		if h := p.hash(sample.ID(id)); int(h>>48) == bin && !p.isOutsize(sample.ID(id)) {
-			edge = append(edge, h)
-			costs[h] = p.Slot(p.Size(sample.ID(id)))
+		if h := p.hash(sample.ID(id)); int(h>>48) == last && !p.isOutsize(sample.ID(id)) {
+			edge = append(edge, entry{h, sample.ID(id)})
 		}
 	}
-	slices.Sort(edge)
-	for _, h := range edge {
-		if costs[h] > left {
-			return h
+	slices.SortFunc(edge, func(a, b entry) int { return cmp.Compare(a.hash, b.hash) })
+	for _, e := range edge {
+		size := p.Size(e.id)
+		one := bin{1, int64(size), p.Slot(size)}
+		if set.cost+one.cost > p.Keep {
+			return e.hash, set
 		}
-		left -= costs[h]
+		set.add(one)
 	}
-	return uint64(bin+1) << 48
+	return uint64(last+1) << 48, set
 }
 
 // InSet reports whether the sample belongs to the spread set: the K bytes of samples with the
