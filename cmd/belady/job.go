@@ -121,7 +121,8 @@ func newJobVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 		Use:   "verify ID",
 		Short: "Prove that what was delivered is what the job's order gives",
 		Long: "Compute the job's order again, and compare it with the recorded digests of what each\n" +
-			"rank was sent. Exits with 1 if anything differs, and names the first batch that does.",
+			"rank was sent. Exits with 1 if anything differs, and names the first batch that does.\n" +
+			"Padding is what was delivered once more because an epoch does not divide by its ranks.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("epoch") && (epoch < 0 || epoch > order.MaxEpoch) {
@@ -219,7 +220,8 @@ func printEpoch(w io.Writer, e *receipt.Epoch) {
 			short = fmt.Sprintf("rank %d was sent %d of %d batches", r.Rank, r.Sent, r.Due)
 		}
 	}
-	ranks := fmt.Sprintf("%d of %d ranks, %d batches", len(e.Ranks), e.Reading.Order.Ranks(), batches)
+	ranks := fmt.Sprintf("%d of %d ranks, %d batches; padding: %s", len(e.Ranks),
+		e.Reading.Order.Ranks(), batches, paddingText(e.Padding))
 	switch {
 	case e.Wrong():
 	case e.Whole():
@@ -227,6 +229,24 @@ func printEpoch(w io.Writer, e *receipt.Epoch) {
 	default:
 		fmt.Fprintf(w, "%s: unfinished: %s; what was sent is ok: %s\n", name, short, ranks)
 	}
+}
+
+// paddingShown is how many padding entries are named for people.
+const paddingShown = 8
+
+func paddingText(all []receipt.Padding) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	var named []string
+	for _, p := range all[:min(len(all), paddingShown)] {
+		named = append(named, fmt.Sprintf("sample %d (rank %d)", p.Sample, p.Rank))
+	}
+	text := strings.Join(named, ", ")
+	if more := len(all) - len(named); more > 0 {
+		text += fmt.Sprintf(" and %d more (--json has all)", more)
+	}
+	return text
 }
 
 func (v *verification) verdict() error {

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"belady/internal/core/order"
+	"belady/internal/core/receipt"
 )
 
 // TestJobs: jobs are listed and proved while a daemon runs and after it has gone; a record that was
@@ -30,7 +33,8 @@ func TestJobs(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("code %d: %s%s", code, said, errs)
 		}
-		if out = said; strings.Contains(out, "epoch 2: ok: 1 of 3 ranks, 5 batches") {
+		if out = said; strings.Contains(out, "epoch 2: ok: 1 of 3 ranks, 5 batches; "+
+			"padding: sample ") {
 			break
 		}
 		if time.Now().After(end) {
@@ -38,7 +42,8 @@ func TestJobs(t *testing.T) {
 		}
 	}
 	n.stop()
-	for _, want := range []string{"epoch 0: ok: 2 of 2 ranks, 14 batches", "epoch 2: ok: 2 of 2"} {
+	for _, want := range []string{"epoch 0: ok: 2 of 2 ranks, 14 batches; padding: none\n",
+		"epoch 2: ok: 2 of 2", " (rank 2)\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in %s", want, out)
 		}
@@ -69,8 +74,23 @@ func (n *node) checkJSON() {
 	var v verification
 	_, out, _ = n.belady("job", "verify", "run%201", "--epoch", "1", "--json")
 	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.OK || len(v.Epochs) != 2 ||
-		len(v.Epochs[0].Ranks) != 2 || v.Epochs[0].Ranks[0].Sent != 7 {
+		len(v.Epochs[0].Ranks) != 2 || v.Epochs[0].Ranks[0].Sent != 7 ||
+		len(v.Epochs[0].Padding) != 0 || !strings.Contains(out, `"padding": []`) {
 		n.t.Errorf("%v: %s", err, out)
+	}
+	// 100 samples over 3 ranks: 102 are read, of which rank 2's last is rank 1's first once more.
+	o, err := order.New(order.Spec{Kind: order.Distributed, Samples: 100, Seed: 5, World: 3,
+		Batch: 8})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	first, err := o.Epoch(1, 1, 0, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if got := v.Epochs[1].Padding; len(got) != 1 ||
+		got[0] != (receipt.Padding{Rank: 2, Batch: 4, Sample: first.IDs[0]}) {
+		n.t.Errorf("the padding is %+v", got)
 	}
 }
 

@@ -76,16 +76,17 @@ func (o *strided) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, er
 	n, world := o.spec.Length(), o.spec.Ranks()
 	return o.among(epoch, rank, from, dst, func(perm []sample.ID, c int) Epoch {
 		dst := resize(dst, o.take(c))
-		at := c + rank
+		at, padding := c+rank, 0
 		for i := range dst {
 			if at < n {
 				dst[i] = perm[at]
 			} else {
 				dst[i] = perm[at%n]
+				padding++
 			}
 			at += world
 		}
-		return Epoch{IDs: dst, Batch: o.spec.Batch}
+		return Epoch{IDs: dst, Batch: o.spec.Batch, Padding: padding}
 	})
 }
 
@@ -126,16 +127,17 @@ func (o *dealt) Epoch(epoch, rank int, from int64, dst []sample.ID) (Epoch, erro
 	n, world := o.spec.Length(), o.spec.Ranks()
 	return o.among(epoch, rank, from, dst, func(perm []sample.ID, c int) Epoch {
 		take, b := o.take(rank, c)
-		dst := resize(dst, take)
+		dst, padding := resize(dst, take), 0
 		for lo := 0; lo < take; lo += b {
 			batch := dst[lo:min(lo+b, take)]
 			at := c + lo*world + rank*b
+			padding += len(batch) - min(max(n-at, 0), len(batch))
 			for len(batch) > 0 {
 				copied := copy(batch, perm[at%n:])
 				batch, at = batch[copied:], at+copied
 			}
 		}
-		return Epoch{IDs: dst, Batch: b}
+		return Epoch{IDs: dst, Batch: b, Padding: padding}
 	})
 }
 

@@ -40,6 +40,9 @@ type Epoch struct {
 	BatchEnds []uint32
 	// Batch is the uniform batch size of this rank.
 	Batch int
+	// Padding is how many of the last IDs are entries of the epoch's permutation once more, that
+	// every rank may read as many.
+	Padding int
 	// Open says that more of this epoch is still to come: only an explicit one can be.
 	Open bool
 }

@@ -57,6 +57,8 @@ type Finding struct {
 	// Differs: the order has something else somewhere in batches From to To, both included.
 	Differs  bool
 	From, To int
+
+	padding []Padding // what the order has of it for the rank
 }
 
 // Prove holds an account against the order, which must be its own. Accounts come from files: an
@@ -66,16 +68,16 @@ func (a *Account) Prove(o order.Order) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
+	f := Finding{Due: e.Batches(), padding: paddingOf(e, a.Rank)}
 	c := &a.Chain
 	if c.IsZero() {
-		return Finding{Due: e.Batches()}, nil
+		return f, nil
 	}
 	if a.First < 0 || a.Step < 0 || c.Batches < 1 || c.Stride < 1 ||
 		len(c.Marks) != c.Batches/c.Stride {
 		return Finding{}, fmt.Errorf("an account of epoch %d has %d marks for %d batches from %d on",
 			a.Epoch, len(c.Marks), c.Batches, a.First)
 	}
-	f := Finding{Due: e.Batches()}
 	last := a.Batch(c.Batches - 1)
 	f.Differs, f.From, f.To = a.compare(e)
 	switch {

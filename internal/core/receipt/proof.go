@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"belady/internal/core/order"
+	"belady/internal/core/sample"
 )
 
 // Epoch is the proof of one epoch of one order: of what was delivered from a position on, to all
@@ -16,6 +17,23 @@ type Epoch struct {
 	Number   int     `json:"epoch"`
 	Position int64   `json:"position"`
 	Ranks    []Rank  `json:"ranks"`
+	// Padding is what was delivered once more than the epoch has it, by rank.
+	Padding []Padding `json:"padding"`
+}
+
+// Padding is one entry that a rank was sent although another rank, or an earlier batch, has it too:
+// ranks read equally many, and the epoch does not divide by them.
+type Padding struct {
+	Rank   int       `json:"rank"`
+	Batch  int       `json:"batch"`
+	Sample sample.ID `json:"sample"`
+}
+
+func paddingOf(e order.Epoch, rank int) (all []Padding) {
+	for i := len(e.IDs) - e.Padding; i < len(e.IDs); i++ {
+		all = append(all, Padding{Rank: rank, Batch: i / e.Batch, Sample: e.IDs[i]})
+	}
+	return all
 }
 
 // Rank is one rank's part of a proof.
@@ -28,7 +46,8 @@ type Rank struct {
 	// Wrong says what is not as the order has it; empty: all that was delivered is.
 	Wrong string `json:"wrong,omitempty"`
 
-	sent []bool // by batch
+	sent    []bool    // by batch
+	padding []Padding // sent or not
 }
 
 // Whole says that every rank known here was sent everything.
@@ -55,6 +74,13 @@ func ProveAll(accounts []Account, only int) ([]Epoch, error) {
 	for i := range p.epochs {
 		e := &p.epochs[i]
 		slices.SortFunc(e.Ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
+		for _, r := range e.Ranks {
+			for _, p := range r.padding {
+				if r.sent != nil && r.sent[p.Batch] {
+					e.Padding = append(e.Padding, p)
+				}
+			}
+		}
 	}
 	slices.SortStableFunc(p.epochs, func(a, b Epoch) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Position, b.Position))
@@ -88,7 +114,7 @@ func (p *prover) add(a *Account) error {
 		i = len(p.epochs)
 		p.at[place] = i
 		p.epochs = append(p.epochs, Epoch{Reading: a.Reading, Number: a.Epoch,
-			Position: a.Position})
+			Position: a.Position, Padding: []Padding{}})
 	}
 	p.epochs[i].rank(a.Rank).add(a, p.orders[key])
 	return nil
@@ -108,6 +134,9 @@ func (e *Epoch) rank(number int) *Rank {
 func (r *Rank) add(a *Account, o order.Order) {
 	f, err := a.Prove(o)
 	r.Due = max(r.Due, f.Due)
+	if err == nil {
+		r.padding = f.padding
+	}
 	switch {
 	case r.Wrong != "" || a.Chain.Batches == 0 && err == nil:
 	case err != nil:

@@ -181,6 +181,54 @@ func TestProveAll(t *testing.T) {
 	}
 }
 
+// Ranks are sent what is left of an epoch, each entry once, and what is listed as padding;
+// drop_last leaves some of both out.
+func TestPaddingIsListed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := someSpec(t)
+		spec.Kind = rapid.SampledFrom([]string{order.Distributed, order.Accelerate}).Draw(t, "kind")
+		spec.DropLast = rapid.Bool().Draw(t, "drop last")
+		position := rapid.Int64Range(0, int64(spec.Samples)).Draw(t, "position")
+		surplus := map[sample.ID]int{} // sent, less what is left of the epoch
+		count := func(by int) func(int, []sample.ID) {
+			return func(_ int, ids []sample.ID) {
+				for _, id := range ids {
+					surplus[id] += by
+				}
+			}
+		}
+		var accounts []receipt.Account
+		for rank := range spec.World {
+			accounts = append(accounts, delivered(t, spec, 1, rank, position, 0, count(1)))
+		}
+		alone := spec
+		alone.World, alone.DropLast = 1, false
+		delivered(t, alone, 1, 0, position, 0, count(-1))
+		got, err := receipt.ProveAll(accounts, -1)
+		if err != nil || len(got) != 1 || got[0].Wrong() || !got[0].Whole() {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		padding := got[0].Padding
+		for _, p := range padding {
+			surplus[p.Sample]--
+		}
+		for id, n := range surplus {
+			if n > 0 || n < 0 && !spec.DropLast {
+				t.Fatalf("sample %d was sent %+d times beside the epoch and its padding", id, n)
+			}
+		}
+		if len(padding) == 0 {
+			return
+		}
+		rank := &accounts[padding[0].Rank]
+		rank.Chain, rank.Whole = receipt.Chain{}, false
+		got, err = receipt.ProveAll(accounts, -1)
+		if err != nil || len(got[0].Padding) >= len(padding) {
+			t.Fatalf("%v: padding that was not sent is listed: %+v", err, got[0].Padding)
+		}
+	})
+}
+
 // Workers share an epoch; their accounts together are the whole of it, and a wrong one is named.
 func TestShares(t *testing.T) {
 	spec := order.Spec{Kind: order.Random, Samples: 100, Seed: 3, Batch: 8}
