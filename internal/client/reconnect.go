@@ -124,7 +124,7 @@ func permanent(err error) bool {
 // resume attaches anew at the batch that is due.
 func (s *Session) resume(ctx context.Context) error {
 	a := s.attach
-	a.Start = s.next
+	a.Start, a.Begins = s.next, 0
 	l, attached, err := s.client.open(ctx, &a)
 	if err != nil {
 		return err

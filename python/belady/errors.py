@@ -25,7 +25,8 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     ├── DatasetAddFailed                        `belady dataset add` refused
     ├── OrderDrift                              other samples came than were asked for by id
     ├── RaggedBatch          (ValueError)       "stack" was given samples of unequal length
-    ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order
+    ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order,
+    │                                           or not the one that the other ranks loaded
     ├── WaitTimeout          (TimeoutError)     `timeout=` seconds passed without a batch
     ├── LoaderClosed         (RuntimeError)     used after close(), or in another process
     └── NotYetSupported      (NotImplementedError)  PyTorch has it, this version does not
@@ -141,7 +142,8 @@ class RaggedBatch(BeladyError, ValueError):
 
 
 class StateMismatch(BeladyError, ValueError):
-    """A state_dict of another dataset, another seed or another kind of order."""
+    """A state_dict of another dataset, another seed or another kind of order; or ranks of one run
+    that begin at unequal positions, of which the text names two."""
 
 
 class WaitTimeout(BeladyError, TimeoutError):
@@ -174,6 +176,7 @@ _BY_CODE: dict[int, type[BeladyError]] = {
     10: AccessDenied,
     11: OriginUnavailable,
     SHUTTING_DOWN: ShuttingDown,
+    13: StateMismatch,
 }
 
 

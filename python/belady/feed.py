@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # The epoch after the last that an order can have. Training loops do not say how many they want.
 _EPOCHS = 1 << 24
+# How often each order was begun in this process.
+_begun: Counter[str] = Counter()
 # What is sent to a worker ahead cannot be taken back for another that the loop waits for.
 _LOOKAHEAD_OF_WORKERS = 2
 
@@ -47,6 +50,8 @@ class Feed:
         self._copy = copy
         self._packed = packed
         self._parked: Optional[Source] = None
+        self._begins = 0
+        self._last: Optional[Epoch] = None
         self._said_replaced = False
         self._closed = False
 
@@ -63,9 +68,21 @@ class Feed:
         reading = Reading(
             dataset.name, self.order.spec(epoch.seed), _EPOCHS if foreseen else 1, world.rank,
             world.size, self.lookahead, self._timeout_s, self._copy, dataset.place, dataset.files,
-            self._packed, arena=self.arena,
+            self._packed, arena=self.arena, begins=self.begins(epoch),
         )
         return begin(reading, start, self.stats, batches or ())
+
+    def begins(self, epoch: Epoch) -> int:
+        """How often this process has begun to read this order as this rank, in this loader and
+        others like it; to go on with a later epoch is no beginning. By that the daemon knows which
+        beginnings of a run's ranks should be at one position."""
+        last, self._last = self._last, epoch
+        if last is None or epoch.position or epoch.number <= last.number:
+            order = self.order
+            key = f"{order.dataset.name} {order.world} {order.spec(None)}"
+            _begun[key] += 1
+            self._begins = _begun[key]
+        return self._begins
 
     def reading_of_workers(self, workers: int) -> Reading:
         """What each of so many workers opens, with the batches that are its own.

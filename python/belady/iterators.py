@@ -103,7 +103,7 @@ class WorkerIterator:
         self._ahead: Optional[Source] = None
         self.progress = Progress(epoch, feed.order)
         self._results: Optional[Results] = pool.begin(
-            epoch.number, self._batches, resumed=epoch.position > 0
+            epoch.number, feed.begins(epoch), self._batches, resumed=epoch.position > 0
         )
 
     def _batches(self) -> tuple[list[Ids], Optional[dict[str, Any]]]:

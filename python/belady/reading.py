@@ -59,6 +59,8 @@ class Reading:
     arena: Optional[Arena] = None
     # What an explicit order is a worker's part of (docs/format/wire.md).
     share: Optional[dict[str, Any]] = None
+    # How often this process has begun to read this order; 0: it does not matter where.
+    begins: int = 0
     job: str = field(default_factory=job_name)
 
     def attach(
@@ -114,7 +116,7 @@ class Reading:
         )
         request = Request(
             self.job, self.dataset, self.order, self.epochs, self.rank, self.packed,
-            self._policy(place), self.share,
+            self._policy(place), self.share, self.begins,
         )
         session = Session(config, request, start, stats, batches)
         session.limit_hold(self._hold_bytes(place))

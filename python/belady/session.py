@@ -127,6 +127,9 @@ class Request(NamedTuple):
     policy: str = ""
     # What an explicit order is a part of, for the daemon's record.
     share: Optional[dict[str, Any]] = None
+    # How often this process has begun to read this order as this rank; 0: it is not to be compared
+    # with where other ranks begin.
+    begins: int = 0
 
 
 class Session:
@@ -237,6 +240,8 @@ class Session:
             }
             if r.share is not None and self._features & wire.FEATURE_SHARE:
                 wanted["share"] = r.share
+            if not self._content and self._features & wire.FEATURE_BEGIN:  # else it goes on
+                wanted["begins"] = r.begins
             connection.send(wire.attach(wanted))
             if self._explicit:
                 for frame in wire.windows(self._explicit, self._due.epoch, self._flags):

@@ -21,8 +21,9 @@ VERSION = 1
 HELLO, ATTACH, CREDIT, RELEASE, WINDOW, DETACH, DRIFT = 1, 2, 3, 4, 5, 6, 7
 WELCOME, ATTACHED, SLAB, SLAB_GONE, LEASE, END, ERROR = 64, 65, 66, 67, 68, 69, 70
 
-# Optional parts of the protocol, as bits: the client may send Drift; Attach may have a share.
-FEATURE_DRIFT, FEATURE_SHARE = 1, 2
+# Optional parts of the protocol, as bits: the client may send Drift; Attach may have a share; it may
+# say that it begins.
+FEATURE_DRIFT, FEATURE_SHARE, FEATURE_BEGIN = 1, 2, 4
 
 CREDIT_MAX = 1024
 FRAME_MAX = 16 << 20
@@ -122,7 +123,8 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 def hello() -> bytes:
-    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, FEATURE_DRIFT | FEATURE_SHARE))
+    features = FEATURE_DRIFT | FEATURE_SHARE | FEATURE_BEGIN
+    return PREAMBLE + frame(HELLO, _HELLO.pack(VERSION, VERSION, features))
 
 
 def attach(request: dict[str, Any]) -> bytes:

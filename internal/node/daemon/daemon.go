@@ -38,8 +38,9 @@ type Config struct {
 	Concurrency int
 	Retry       origin.RetryConfig
 	// Patience is how long a stopping daemon tries to say goodbye to a client that does not read, and
-	// how long a client waits for the last readers of another policy or of an older scan to leave.
-	// Zero: 2 s. Clients hung up on lose nothing: what they were lent is theirs while they map it.
+	// how long a client waits for the last readers of another policy, of an older scan or of an
+	// earlier run to leave. Zero: 2 s. Clients hung up on lose nothing: what they were lent is theirs
+	// while they map it.
 	Patience   time.Duration
 	OpenOrigin catalog.OpenOrigin
 	Listen     event.Listener
@@ -70,6 +71,8 @@ type Daemon struct {
 	next     int
 	drifts   int
 	ranks    map[string]event.Attached // by session
+
+	beginnings beginnings
 }
 
 // New takes the directory: a second daemon on it is refused.
@@ -272,8 +275,8 @@ func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *con
 	id := strconv.Itoa(d.next)
 	d.mu.Unlock()
 	session.Serve(ctx, session.Config{ID: id, Conn: conn, PID: pid, Pool: d.pool,
-		Open: d.open, Spare: d.spare, Listen: d.heard, NewOrder: d.NewOrder, Record: d.jobs.put,
-		RecordEvery: d.RecordEvery})
+		Open: d.open, Begin: d.begin, Spare: d.spare, Listen: d.heard, NewOrder: d.NewOrder,
+		Record: d.jobs.put, RecordEvery: d.RecordEvery})
 	d.mu.Lock()
 	d.sessions--
 	d.mu.Unlock()

@@ -40,6 +40,9 @@ type Config struct {
 	Pool *arena.Pool // where packed rings come from
 	// Open finds or makes the world of the datasets a client names. done gives it back.
 	Open func(ctx context.Context, a *wire.Attach) (w *world.World, done func(), err error)
+	// Begin holds where a rank begins against where the job's other ranks did, until end is called;
+	// nil: nothing does.
+	Begin func(ctx context.Context, b Beginning) (end func(), err error)
 	// Spare makes room for a packed ring beside a world; nil if there is never any to make.
 	Spare  func(ctx context.Context, w *world.World, bytes int64) error
 	Listen event.Listener
@@ -149,6 +152,11 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	if err != nil {
 		return err
 	}
+	ended, err := s.begin(ctx, a, &reading, attached.Start)
+	if err != nil {
+		return err
+	}
+	defer ended()
 	frame, err := wire.AppendAttached(nil, attached)
 	if err != nil {
 		return err

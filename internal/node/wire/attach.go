@@ -36,6 +36,10 @@ type Attach struct {
 	Client Client `json:"client"`
 	// Share says what an explicit order is a part of, for the record; with FeatureShare.
 	Share *Share `json:"share,omitempty"`
+	// Begins is how often, this time included, the client's process has begun to read this order as
+	// this rank: anew, or from a checkpoint. 0: it does not say, or goes on after a reconnect. Ranks
+	// that begin for the same time must begin at the same position; with FeatureBegin.
+	Begins int `json:"begins,omitempty"`
 }
 
 // Share is a worker's part of its rank's epoch, from a position on: the batches First, First+Step
@@ -147,6 +151,9 @@ func (a *Attach) validate() error {
 	}
 	if a.Start.Epoch > a.Epochs {
 		return fmt.Errorf("start at epoch %d, but the job ends after %d", a.Start.Epoch, a.Epochs)
+	}
+	if a.Begins < 0 {
+		return fmt.Errorf("begins is %d: it counts from 1", a.Begins)
 	}
 	if a.Share != nil && (a.Order.Kind != order.Explicit || a.Epochs != 1) {
 		return errors.New("a share is of an explicit order of one epoch")

@@ -36,6 +36,8 @@ const (
 	CodeUnavailable Code = 11
 	// CodeShuttingDown: the daemon is leaving; reconnect. The one fatal code worth a retry.
 	CodeShuttingDown Code = 12
+	// CodeUnequalStart: the job's ranks begin at different positions.
+	CodeUnequalStart Code = 13
 )
 
 var codeNames = [...]string{
@@ -43,7 +45,7 @@ var codeNames = [...]string{
 	CodeUnknownDataset: "unknown-dataset", CodeBadRequest: "bad-request",
 	CodeTooLarge: "too-large", CodeArenaTooSmall: "arena-too-small", CodeAbsent: "absent",
 	CodeChanged: "changed", CodeDenied: "denied", CodeUnavailable: "unavailable",
-	CodeShuttingDown: "shutting-down",
+	CodeShuttingDown: "shutting-down", CodeUnequalStart: "unequal-start",
 }
 
 // String names the code as the document does.

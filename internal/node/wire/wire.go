@@ -49,10 +49,11 @@ const (
 const (
 	FeatureDrift uint32 = 1 << 0 // the client may send Drift
 	FeatureShare uint32 = 1 << 1 // Attach may have a share
+	FeatureBegin uint32 = 1 << 2 // Attach may have begins, and be refused as unequal-start
 )
 
 // Features are the optional parts this build knows.
-const Features = FeatureDrift | FeatureShare
+const Features = FeatureDrift | FeatureShare | FeatureBegin
 
 // HeaderSize is the size of a frame's header.
 const HeaderSize = 8

@@ -386,7 +386,7 @@ func TestNegotiate(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for c := CodeInternal; c <= CodeShuttingDown; c++ {
+	for c := CodeInternal; c <= CodeUnequalStart; c++ {
 		if strings.HasPrefix(c.String(), "code-") {
 			t.Errorf("code %d has no name", c)
 		}
@@ -409,7 +409,7 @@ func TestDocumentNamesEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants := []string{fmt.Sprintf("version %d", MaxVersion), Preamble}
-	for c := CodeInternal; c <= CodeShuttingDown; c++ {
+	for c := CodeInternal; c <= CodeUnequalStart; c++ {
 		wants = append(wants, fmt.Sprintf("| %d | %s |", c, c))
 	}
 	for c := range Cause(Causes) {

@@ -60,6 +60,8 @@ class Task(NamedTuple):
     share: Optional[Sequence[Ids]]
     # Which of the epoch's batches the share is, if that can be told.
     part: Optional[dict[str, Any]]
+    # How often the loop's process has begun to read the order.
+    begins: int
 
 
 class Outcome(NamedTuple):
@@ -118,7 +120,7 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     def _read_in_turn(self, task: Task, stats: Stats) -> Batch:
         if task.share is not None:
             self._end()
-            reading = replace(self._reading, share=task.part)
+            reading = replace(self._reading, share=task.part, begins=task.begins)
             self._session = begin(reading, wire.Start(0, 0, 0), stats, task.share)
         if self._session is None:
             raise BeladyError(f"batch {task.number} was asked for before its epoch was begun")
@@ -157,6 +159,7 @@ class _Tasks:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self.epoch = 0
+        self.begins = 0
         self.batches: Sequence[Ids] = ()
         self.whole: Optional[dict[str, Any]] = None
 
@@ -168,7 +171,8 @@ class _Tasks:
         for i, ids in enumerate(self.batches):
             first = i < k
             part = {**self.whole, "first": i, "step": k} if first and self.whole else None
-            yield Task(self.epoch, i, ids, self.batches[i::k] if first else None, part)
+            share = self.batches[i::k] if first else None
+            yield Task(self.epoch, i, ids, share, part, self.begins)
 
 
 def _same(item: Any) -> Any:
@@ -205,6 +209,7 @@ class Pool:
     def begin(
         self,
         epoch: int,
+        begins: int,
         batches: Callable[[], tuple[Sequence[Ids], Optional[dict[str, Any]]]],
         resumed: bool,
     ) -> Results:
@@ -223,7 +228,7 @@ class Pool:
         before = generator.get_state()
         if not resumed and seeds:
             torch.empty((), dtype=torch.int64).random_(generator=generator)
-        self._tasks.epoch = epoch
+        self._tasks.epoch, self._tasks.begins = epoch, begins
         self._tasks.batches, self._tasks.whole = batches()
         after = before if resumed else generator.get_state()
         generator.set_state(before)

@@ -1,0 +1,121 @@
+"""Ranks of one run begin at one position; whoever may rightly be elsewhere is let in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import belady
+from belady import feed
+from conftest import Node
+
+
+@pytest.fixture(autouse=True)
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are compared by how often their processes began: each test is one that begins."""
+    monkeypatch.setattr(feed, "_begun", Counter())
+
+
+def pair(files: Path, **options: Any) -> list[belady.DataLoader]:
+    """The two ranks of a run, in one process."""
+    return [
+        belady.DataLoader(files, 10, True, seed=3, collate_fn=list, rank=rank, world_size=2,
+                          **options)
+        for rank in range(2)
+    ]
+
+
+def load(loader: belady.DataLoader, epoch: int, position: int) -> None:
+    loader.load_state_dict({**loader.state_dict(), "epoch": epoch, "position": position})
+
+
+def ids(batch: list[belady.Sample]) -> list[int]:
+    return [s.id for s in batch]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2},
+                                     {"num_workers": 1, "worker_type": "thread"}], ids=str)
+def test_unequal_states(node: Node, files: Path, options: dict[str, Any]) -> None:
+    first, second = pair(files, **options)
+    with first, second:
+        load(first, 0, 40)
+        load(second, 0, 60)
+        iterator = iter(first)
+        next(iterator)
+        with pytest.raises(belady.StateMismatch, match=(
+            r"rank 1 of job \S+ begins at position 60 of epoch 0, but rank 0 \(process \d+\) began"
+            " at position 40 of epoch 0: load the same checkpoint on every rank"
+        )):
+            next(iter(second))
+        # Which is mended so, in this process or in a new one.
+        load(second, 0, 40)
+        rest = iter(second)
+        assert not set(ids(next(rest))) & set(ids(next(iterator)))
+
+
+def test_one_rank_forgets_to_load(node: Node, files: Path) -> None:
+    first, second = pair(files)
+    with first, second:
+        load(first, 0, 40)
+        iterator = iter(first)
+        with pytest.raises(belady.StateMismatch, match="position 0 of epoch 0"):
+            iter(second)
+        del iterator
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_that_run_apart(node: Node, files: Path, workers: int) -> None:
+    """One is in the next epoch, reads the first one again or went back to a checkpoint, while the
+    other begins or is where it was."""
+    first, second = pair(files, num_workers=workers)
+    with first, second:
+        for loader in (first, second):
+            load(loader, 0, 40)
+        whole = [ids(batch) for batch in first]
+        ahead = iter(first)
+        next(ahead)
+        behind = iter(second)
+        next(behind)
+        assert len(whole) == 1 + sum(1 for _ in behind)
+        second.set_epoch(0)
+        again = iter(second)
+        next(again)
+        load(second, 1, 20)
+        back = iter(second)
+        next(back)
+        next(ahead)
+
+
+def test_two_loaders_of_one_order(node: Node, files: Path) -> None:
+    """One of them resumed, the other not, and on one rank only one of them is read now."""
+    resumed, other = pair(files)
+    fresh, later = pair(files)
+    with resumed, other, fresh, later:
+        load(resumed, 0, 40)
+        load(other, 0, 40)
+        next(iter(resumed))
+        reading = iter(fresh)
+        next(reading)
+        resumed.close()
+        next(iter(other))
+        next(iter(later))
+        next(reading)
+
+
+def test_ranks_reconnect(own_node: Node, files: Path) -> None:
+    """A daemon that comes back lets every rank go on where it was."""
+    first, second = pair(files)
+    with first, second:
+        for loader in (first, second):
+            load(loader, 0, 40)
+        a, b = iter(first), iter(second)
+        for _ in range(3):
+            next(a)
+        next(b)
+        own_node.kill()
+        own_node.start()
+        assert 1 + sum(1 for _ in b) == 3 + sum(1 for _ in a)
+        next(iter(first))
