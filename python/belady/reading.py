@@ -19,6 +19,8 @@ from belady.errors import (
 )
 from belady.session import Arena, Config, Request, Session, Stats
 
+# What torchrun calls every run that is given no --rdzv-id.
+_NO_RUN_ID = "none"
 # How long a daemon may stay away before samples are read without it.
 PATIENCE_S = 30.0
 _PAUSE_S = 0.2
@@ -28,10 +30,13 @@ _given_up: set[str] = set()
 
 def job_name() -> str:
     """A name that all ranks of a run share, and their workers; `belady job` knows the run by it."""
-    for variable in ("BELADY_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
-        if os.environ.get(variable):
-            return os.environ[variable]
-    return f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
+    env, run = os.environ, os.environ.get("TORCHELASTIC_RUN_ID")
+    name = env.get("BELADY_JOB") or (run != _NO_RUN_ID and run) or env.get("SLURM_JOB_ID")
+    if name:
+        return name
+    # Where torchrun was given no id, its own process is what the ranks have in common.
+    process = os.getppid() if run else os.getpid()
+    return f"{os.path.basename(sys.argv[0] or 'python')}-{process}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import belady
 from belady import feed
+from belady.reading import job_name
 from conftest import Node
 
 
@@ -119,3 +121,18 @@ def test_ranks_reconnect(own_node: Node, files: Path) -> None:
         own_node.start()
         assert 1 + sum(1 for _ in b) == 3 + sum(1 for _ in a)
         next(iter(first))
+
+
+def test_runs_of_torchrun_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls each "none" unless it is told otherwise; they are not one job for that."""
+    for variable in ("BELADY_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    assert job_name().endswith(f"-{os.getpid()}")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert job_name().endswith(f"-{os.getppid()}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert job_name() == "7"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "mine")
+    assert job_name() == "mine"
+    monkeypatch.setenv("BELADY_JOB", "none")
+    assert job_name() == "none"
