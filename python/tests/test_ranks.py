@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 import belady
 from belady import feed
 from belady.reading import job_name
-from conftest import Node
+from conftest import BELADY, ROOT, Node
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +41,9 @@ def ids(batch: list[belady.Sample]) -> list[int]:
     return [s.id for s in batch]
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2},
-                                     {"num_workers": 1, "worker_type": "thread"}], ids=str)
-def test_unequal_states(node: Node, files: Path, options: dict[str, Any]) -> None:
-    first, second = pair(files, **options)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_unequal_states(node: Node, files: Path, workers: int) -> None:
+    first, second = pair(files, num_workers=workers)
     with first, second:
         load(first, 0, 40)
         load(second, 0, 60)
@@ -58,14 +60,31 @@ def test_unequal_states(node: Node, files: Path, options: dict[str, Any]) -> Non
         assert not set(ids(next(rest))) & set(ids(next(iterator)))
 
 
-def test_one_rank_forgets_to_load(node: Node, files: Path) -> None:
-    first, second = pair(files)
-    with first, second:
-        load(first, 0, 40)
-        iterator = iter(first)
-        with pytest.raises(belady.StateMismatch, match="position 0 of epoch 0"):
-            iter(second)
-        del iterator
+SCRIPT = """
+import os, sys, time, belady
+loader = belady.DataLoader(sys.argv[1], 10, True, seed=3, collate_fn=list)
+if loader.world.rank == 0:
+    loader.load_state_dict({**loader.state_dict(), "position": 40})
+iterator = iter(loader)
+time.sleep(60)  # until torchrun ends it
+"""
+
+
+def test_one_rank_forgets_to_load(node: Node, files: Path, tmp_path: Path) -> None:
+    """Under torchrun, which was given no name for the run."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--redirects=1",
+         "--tee=1", "--monitor_interval=0.1", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
+         str(script), str(files)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "BELADY_BIN": BELADY},
+        capture_output=True, text=True, timeout=120, check=False,
+    )
+    said = re.findall(r"StateMismatch: rank (\d) of job train\.py-\d+ begins at position (\d+) of"
+                      r" epoch 0, but rank (\d) .* began at position (\d+) of epoch 0", done.stderr)
+    assert done.returncode != 0
+    assert said in ([("0", "40", "1", "0")], [("1", "0", "0", "40")]), done.stderr
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,37 @@ def test_job_is_proved(
     assert ours and ours[0]["orders"] == ["torch-distributed"] and ours[0]["world"] == 2
     assert node.run("job", "verify", "nobody").returncode == 1
     assert node.run("job", "verify", "proved", "--epoch", "-3").returncode == 2
+
+
+def test_padding_is_listed(
+    node: Node, dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What PyTorch's sampler repeats to give 3 ranks of 211 samples 71 each is what is listed."""
+    monkeypatch.setenv("BELADY_JOB", "padded")
+    entries: list[int] = []
+    for rank in range(3):
+        with belady.DataLoader(
+            dataset, 20, True, seed=4, collate_fn=list, rank=rank, world_size=3
+        ) as loader:
+            assert sum(len(batch) for batch in loader) == 71
+        sampler = torch.utils.data.distributed.DistributedSampler(
+            dataset, num_replicas=3, rank=rank, seed=4  # type: ignore[arg-type]
+        )
+        entries.extend(sampler)
+
+    def proof() -> dict[str, Any]:
+        (epoch, *_) = json.loads(node.run("job", "verify", "padded", "--json").stdout)["epochs"]
+        return epoch
+
+    eventually(lambda: all(r["batches_sent"] == 4 for r in proof()["ranks"]), "it is recorded")
+    padding = proof()["padding"]
+    one, two = entries[2 * 71 - 1], entries[-1]
+    assert padding == [
+        {"rank": 1, "batch": 3, "sample": one}, {"rank": 2, "batch": 3, "sample": two}
+    ]
+    assert Counter(entries) - Counter(range(len(dataset))) == Counter([one, two])
+    text = node.run("job", "verify", "padded", "--epoch", "0").stdout
+    assert f"; padding: sample {one} (rank 1), sample {two} (rank 2)\n" in text
 
 
 def test_workers_are_proved(
