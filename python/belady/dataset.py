@@ -200,8 +200,15 @@ class ImageFolder(Dataset):
 
     @property
     def samples(self) -> list[tuple[str, int]]:
-        """Name and label of every sample; a list of all of them is made each time."""
-        return [(self.name_of(i), label) for i, label in enumerate(self.targets)]
+        """Path and label of every sample, name and label where they are in no folder; a list of
+        all of them is made each time."""
+        root = direct.folder_of(self.files.url)
+        if root is not None and self._url and "://" not in self.root:
+            root = os.path.expanduser(self.root)  # as it was given
+        return [
+            (self.name_of(i) if root is None else os.path.join(root, self.name_of(i)), label)
+            for i, label in enumerate(self.targets)
+        ]
 
 
 def rgb(sample: Sample) -> Any:

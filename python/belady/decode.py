@@ -7,6 +7,7 @@ cache. So its time is counted apart from the time spent waiting for samples, by 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,15 @@ Encoded = Union[Sample, bytes, bytearray, memoryview]
 _lock = threading.Lock()
 # Seconds spent decoding in this process, by the content id of the samples' manifest.
 _spent: dict[str, float] = {}
+
+
+def _unlock() -> None:
+    """In a fork, where a thread that held it is not."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 def decode_jpeg(

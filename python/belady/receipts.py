@@ -75,12 +75,15 @@ class Checked:
         if self._session is None:
             return self._source.next()
         due = self._source.due
+        # Known before the session goes on: what is interrupted while it is computed is still due.
+        expected = self._expected(due) if due.epoch < self._reading.epochs else None
         batch = self._source.next()
         if batch is None:
             return None
         if batch.epoch != due.epoch:  # an error stood in place of the epoch's last batch
             due = wire.Start(batch.epoch, 0, batch.number)
-        if _equal(self._expected(due), batch.ids):
+            expected = self._expected(due)
+        if expected is not None and _equal(expected, batch.ids):
             return batch
         self._stats.discount(batch)
         self._drifted(self._session, due)
@@ -88,12 +91,13 @@ class Checked:
 
     def _expected(self, due: wire.Start) -> memoryview:
         if self._batches:
-            return memoryview(array.array("I", self._batches[due.batch]))
+            due_now = self._batches[due.batch] if due.batch < len(self._batches) else ()
+            return memoryview(array.array("I", due_now))
         spec = self._reading.order
         if self._of != (due.epoch, due.position):
-            self._of = (due.epoch, due.position)
             rank = self._reading.rank
             self._ids = memoryview(order.of_rank(spec, due.epoch, rank, due.position))
+            self._of = (due.epoch, due.position)
         at = due.batch * int(spec["batch"])
         return self._ids[at : at + int(spec["batch"])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from itertools import repeat
 from typing import Any, Callable, Optional, Protocol
@@ -110,17 +111,23 @@ def transformed(
         try:
             out.append(transform(sample))
         except Exception as e:
-            _name_sample(e, sample)
+            note = f"in the transform of sample {sample.id}, {sample.name}"
+            noted = _note(e, note)
             if instead is None:
+                if not noted:
+                    logging.getLogger("belady").error("%s %s", type(e).__name__, note)
                 raise
             out.append(instead(sample, e))
     return out
 
 
-def _name_sample(e: Exception, sample: Sample) -> None:
-    """Say in an exception which sample it is about, and leave its type."""
-    note = f"in the transform of sample {sample.id}, {sample.name}"
+def _note(e: Exception, note: str) -> bool:
+    """Say something in an exception, and leave its type. Before Python 3.11 one without a text has
+    no place for it."""
     if sys.version_info >= (3, 11):
         e.add_note(note)
-    elif e.args and isinstance(e.args[0], str):
+        return True
+    if e.args and isinstance(e.args[0], str):
         e.args = (f"{e.args[0]} ({note})", *e.args[1:])
+        return True
+    return False

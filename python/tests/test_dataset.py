@@ -74,7 +74,7 @@ def test_image_folder(node: Node, files: Path) -> None:
         files, transform=lambda n: n * 2, target_transform=lambda t: -t, loader=length
     )
     assert dataset[10] == (2 * len(reference[10][0]), -reference[10][1])
-    assert dataset.samples == [(name, label) for _, label, name in reference]
+    assert dataset.samples == [(str(files / name), label) for _, label, name in reference]
     assert dataset.classes == ["class0", "class1", "class2"]
     with belady.DataLoader(dataset, 50) as loader:
         got = [pair for x, y in loader for pair in zip(x.tolist(), y.tolist())]

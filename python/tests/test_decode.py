@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -15,6 +17,7 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg, encode_jpeg
 
 import belady
+from belady import decode
 from belady.torch import jpeg
 from conftest import Node, eventually, temporary
 
@@ -165,3 +168,14 @@ def test_asked_wrongly(photos: Path) -> None:
     for device in ("cuda:99", "meta"):
         with pytest.raises(belady.DecoderUnavailable, match=f"cannot decode on {device}"):
             belady.decode_jpeg(data, device=device)
+
+
+def test_forked_while_counting() -> None:
+    """A process that is forked while a thread counts can still decode."""
+    with decode._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            decode.Meter()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
