@@ -20,8 +20,9 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Optional
+from typing import IO, Any, NamedTuple, Optional
 
+from belady import memory, notice
 from belady.errors import (
     BadRequest,
     BeladyError,
@@ -34,8 +35,9 @@ _START_S = 30.0
 _STATUS_S = 10.0
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
+# How often a wait for others is looked at.
+_LOOK_S = 0.05
 _GONE = (ConnectionError, FileNotFoundError, http.client.IncompleteRead)
-_RAM_MIN = 64 << 20
 # A daemon that was started for a job leaves this long after its last client.
 IDLE_EXIT_SECONDS = 60
 # The daemons this process started, by socket: only they are started again when they die.
@@ -167,7 +169,7 @@ def find_or_start(wanted: Optional[Place] = None) -> Place:
     try:
         os.makedirs(wanted.dir, mode=0o700, exist_ok=True)
         with open(os.path.join(wanted.dir, ".start.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _take(lock, "another process to start a daemon; $BELADY_DIR/serve.log is its log")
             for _ in range(_ATTEMPTS - 1):
                 # One that is being killed may hold its folder a moment longer.
                 with suppress(DaemonUnavailable):
@@ -194,7 +196,7 @@ def _start(command: str, place: Place, deadline: float) -> Place:
     arguments = [command, "serve", "--dir", place.dir, "--socket", place.socket]
     arguments += ["--idle-exit-seconds", str(IDLE_EXIT_SECONDS)]
     if not (os.environ.get("BELADY_RAM") or os.environ.get("BELADY_CONFIG")):
-        ram = memory_for_samples()
+        ram = memory.for_samples()
         arguments += ["--ram", str(ram)]
         print(
             f"belady: started a daemon with {ram >> 20} MiB for samples ($BELADY_RAM sets it)",
@@ -222,35 +224,6 @@ def _start(command: str, place: Place, deadline: float) -> Place:
     raise DaemonUnavailable(f"{late}: see {log}")
 
 
-def memory_for_samples() -> int:
-    """A quarter of the memory that is free, at most half of what the control group allows."""
-    available = _number(_meminfo().get("MemAvailable", "")) * 1024 or (4 << 30)
-    choices = [available // 4]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                limit = _number(file.read())
-        except OSError:
-            continue
-        if limit:
-            choices.append(limit // 2)
-    return max(_RAM_MIN, min(choices))
-
-
-def _meminfo() -> dict[str, str]:
-    try:
-        with open("/proc/meminfo") as file:
-            lines = [line.partition(":") for line in file]
-    except OSError:
-        return {}
-    return {name: value for name, _, value in lines}
-
-
-def _number(text: str) -> int:
-    words = text.split()
-    return int(words[0]) if words and words[0].isdigit() else 0
-
-
 def dataset_dir(place: Place, name: str) -> str:
     """Where a dataset's manifest and description are, once it was scanned."""
     return os.path.join(place.dir, "datasets", name)
@@ -266,17 +239,45 @@ def add_dataset(place: Place, name: str, url: str) -> None:
     try:
         os.makedirs(place.dir, mode=0o700, exist_ok=True)
         with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _take(lock, f"another process to scan {url}, which is done once")
             if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
                 return
             with tempfile.TemporaryFile() as said:
-                done = subprocess.run(
-                    [command, "dataset", "add", "--dir", place.dir, name, url],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False,
+                failed = _run(
+                    [command, "dataset", "add", "--dir", place.dir, name, url], said,
+                    f"the scan of {url}, which is done once: every sample is listed",
                 )
                 said.seek(0)
                 text = said.read().decode("utf-8", "replace").strip()
     except OSError as e:
         raise DaemonUnavailable(f"`{command} dataset add` cannot be run: {e}") from e
-    if done.returncode != 0:
+    if failed:
         raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")
+
+
+def _take(lock: IO[str], what: str) -> None:
+    """Lock a file that another process may have locked for long, doing `what`."""
+    waiting = notice.Waiting(what)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waiting.check()
+        time.sleep(_LOOK_S)
+
+
+def _run(command: list[str], said: IO[bytes], what: str) -> bool:
+    """Run a command to its end; whether it failed. What it says on stderr is kept."""
+    waiting = notice.Waiting(what)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+    ) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_LOOK_S) != 0
+                waiting.check()
+        except BaseException:
+            process.kill()
+            raise

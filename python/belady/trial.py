@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from belady import daemon
+from belady import daemon, memory
 from belady.dataset import Dataset
 from belady.direct import folder_of
 from belady.errors import BadRequest, BeladyError, DaemonUnavailable
@@ -138,7 +138,7 @@ class Trial:
         from belady.torch.trial import Bench, Files, Work
 
         os.environ.pop("BELADY", None)  # which may say that there is to be no daemon
-        ram = self._options.ram or str(daemon.memory_for_samples())
+        ram = self._options.ram or str(memory.for_samples())
         with tempfile.TemporaryDirectory(prefix="belady-try") as name:
             with serving(Path(name) / "b", ram) as place:
                 self._say("scanning")
@@ -161,12 +161,12 @@ class Trial:
                 runs, same = self._belady(bench, dataset, runs)
         return self._report(facts, runs, same, work.decode)
 
-    def _facts(self, dataset: Dataset, memory: int) -> Facts:
+    def _facts(self, dataset: Dataset, ram: int) -> Facts:
         size = dataset.manifest.bytes
         local = self.folder is not None and not on_network(self.folder)
         # The daemon's share is a quarter of what is free, and the page cache can use the rest.
-        warm = local and size < 2 * daemon.memory_for_samples() and self._warmed(dataset)
-        return Facts(len(dataset), size, local, warm, memory, os.cpu_count() or 1)
+        warm = local and size < 2 * memory.for_samples() and self._warmed(dataset)
+        return Facts(len(dataset), size, local, warm, ram, os.cpu_count() or 1)
 
     def _warmed(self, dataset: Dataset) -> bool:
         """Read every file into the page cache; False if there is no time for all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import pickle
 import sys
 import threading
@@ -15,7 +16,8 @@ import torch
 from torch.utils.data import DataLoader, Subset, random_split
 
 import belady
-from conftest import Node, eventually, image_folder
+from belady import notice
+from conftest import BELADY, Node, eventually, image_folder, temporary, write_files
 
 
 def plain(sample: belady.Sample) -> tuple[bytes, int, str]:
@@ -101,3 +103,26 @@ def test_sessions_end_with_the_dataset(node: Node, files: Path) -> None:
     assert node.ranks() == 1
     del dataset
     eventually(lambda: node.ranks() == 0, "the dataset's session is gone", 1.0)
+
+
+def test_long_scans_are_said(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By who scans, and by who waits for another to do it."""
+    monkeypatch.setattr(notice, "SAY_AFTER_S", 0.1)
+    slow = temporary() / "belady"
+    slow.write_text(f'#!/bin/sh\n[ $1 = dataset ] && sleep 0.5\nexec {BELADY} "$@"\n')
+    slow.chmod(0o700)
+    monkeypatch.setenv("BELADY_BIN", str(slow))
+    folder = write_files(temporary(), 3)
+    with pytest.warns(UserWarning, match=f"the scan of {folder}"):
+        assert len(belady.Dataset(folder)) == 3
+    folder = write_files(temporary(), 4)
+    dataset = belady.Dataset(folder)
+    with open(node.folder / f".{dataset.name}.scan.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        release = threading.Timer(0.5, fcntl.flock, (lock, fcntl.LOCK_UN))
+        release.start()
+        with pytest.warns(UserWarning, match=f"another process to scan {folder}"):
+            assert len(dataset) == 4
+        release.join()
