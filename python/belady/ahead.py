@@ -12,12 +12,12 @@ At most half of this process's share of staging is held, so reads that nobody fo
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Deque, NamedTuple
 
-from belady import wire
 from belady.connection import Lost
 from belady.dataset import Dataset
 from belady.errors import BeladyError, DaemonUnavailable
@@ -48,7 +48,8 @@ class _Line:
             dataset.name, order, 1, 0, sharers, BATCHES_MAX, 0.0, False, dataset.place,
             dataset.files, policy=ONCE_AN_EPOCH,
         )
-        self._session: Session = reading.attach(wire.Start(0, 0, 0), Stats(), patience_s=0.0)
+        reading.start_once()  # here, where it is known before workers are made
+        self._session: Session = reading.attach_ahead(Stats())
         self._limit = self._session.hold_bytes
         self._session.limit_hold(sys.maxsize)  # a private copy would keep nothing in staging
         self._mean = max(1, dataset.manifest.bytes // max(1, len(dataset)))
@@ -90,8 +91,9 @@ class ReadAhead:
         """`sharers`: how many processes on this node hold batches of the same datasets."""
         self._sharers = sharers
         self._lines: dict[str, _Line] = {}
-        # Why it ended, once it has: the daemon is gone, or refused.
+        # Why it ended, once it has: the daemon is gone, or refused; and how long that took to see.
         self.broken = ""
+        self.broke_s = 0.0
 
     @property
     def full(self) -> bool:
@@ -123,8 +125,10 @@ class ReadAhead:
     @contextmanager
     def _ending(self) -> Iterator[None]:
         """Ends it where the daemon is lost or refuses."""
+        began = time.monotonic()
         try:
             yield
         except (BeladyError, Lost, OSError) as e:
+            self.broke_s = time.monotonic() - began
             self.broken = str(e) or type(e).__name__
             self.close()

@@ -26,6 +26,11 @@ class Source(Protocol):
     @property
     def ours(self) -> bool: ...
 
+    @property
+    def direct(self) -> bool:
+        """True if this process reads the samples itself, for want of a daemon."""
+        ...
+
     def next(self) -> Optional[Batch]: ...
 
     def count_in(self, stats: Stats) -> None: ...
@@ -84,6 +89,10 @@ class Computed:
     @property
     def ours(self) -> bool:
         return self._pid == os.getpid()
+
+    @property
+    def direct(self) -> bool:
+        return self._reader.direct
 
     def count_in(self, stats: Stats) -> None:
         self._stats = stats

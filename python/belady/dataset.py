@@ -16,7 +16,7 @@ from belady.decode import timed
 from belady.errors import DaemonUnavailable, UnknownDataset
 from belady.manifest import Manifest
 from belady.ondemand import OnDemand
-from belady.reading import Reading
+from belady.reading import Reading, given_up, learn
 from belady.sample import Sample, samples, transformed
 
 
@@ -166,7 +166,13 @@ class Dataset:
         return f"belady.Dataset({self.source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_place": self.place}
+        known = given_up(self.place.socket)
+        return {**self.__dict__, "_reader": None, "_place": self.place, "given_up": known}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        known = state.pop("given_up")
+        self.__dict__.update(state)
+        learn(self.place.socket, known)
 
 
 class ImageFolder(Dataset):

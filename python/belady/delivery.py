@@ -5,13 +5,14 @@ from __future__ import annotations
 import array
 import sys
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Optional
 
 from belady.computed import Source
 from belady.epochs import Epoch, Ids, Order
 from belady.errors import BeladyError, SampleError
 from belady.feed import Feed
 from belady.replacing import LASTING
+from belady.sampling import Sampled
 from belady.session import Batch
 
 
@@ -28,30 +29,33 @@ class Delivery:
         self._feed = feed
         self._dealing = order.dealing()
         self._expected: Optional[array.array[int]] = None
-        self._batches: Optional[list[Ids]] = None
-        self._first = 0
-        self._rest: Optional[Iterator[Any]] = None
-        # Of the epoch, counted from where it was begun or resumed: the next one, and all.
+        self._sampled: Optional[Sampled] = None
+        self._window: list[Ids] = []
+        self._cancelled = False
+        # Counted from where the epoch was begun or resumed: the batch that is due, and of what is
+        # known of a sampler's epoch, or of all others, the beginning and the end.
         self.number = 0
-        if order.kind == "explicit":
-            self._rest, self._batches = order.sampled(source)
-            self._first = epoch.position
-            self.total = max(0, len(self._batches) - self._first)
-        else:
-            epoch = order.drawn(epoch)
-            self.total = self._dealing.batches(epoch.position)
-        self.epoch = epoch
+        self._begin, self._end = 0, 0
         self._session: Optional[Source] = None
-        if self.total:
-            self._session = feed.open(epoch, self._batches, self._first)
+        if order.kind == "explicit":
+            self.epoch = epoch
+            self._sampled = Sampled(order, epoch.position, source)
+            self._go_on()
+        else:
+            self.epoch = order.drawn(epoch)
+            self._end = self._dealing.batches(epoch.position)
+            if self._end:
+                self._session = feed.open(self.epoch)
 
     def next(self) -> Optional[Batch]:
         """The batch that is due; None after the epoch's last.
 
         After a SampleError, which stands in place of its batch, the one behind it is due.
         """
+        if self.number == self._end and not self._go_on():
+            return None
         session = self._session
-        if session is None or self.number == self.total:
+        if session is None:
             return None
         number, start = self.number, session.due
         try:
@@ -61,33 +65,46 @@ class Delivery:
             replacing = self._feed.replacing
             if replacing is None or not isinstance(e, LASTING):
                 raise
-            empty = Batch(start.epoch, start.batch, self.number == self.total, (), (), [], None)
+            empty = Batch(start.epoch, start.batch, self.number == self._end, (), (), [], None)
             return replacing.batch(self.ids(number), empty)
         if batch is None:
-            raise BeladyError(f"the daemon ended before batch {number} of {self.total}")
+            raise BeladyError(f"the daemon ended before batch {number} of {self._end}")
         self.number += 1
         if batch.last:
             self._session = None
             self._feed.park(session)
         return batch
 
+    def _go_on(self) -> bool:
+        """Ask for what a sampler gives next; False at the epoch's end."""
+        window = [] if self._sampled is None else self._sampled.window()
+        if not window:
+            return False
+        self.close()
+        self._window = window
+        self._begin, self._end = self._end, self._end + len(window)
+        self._session = self._feed.open(self.epoch, window)
+        if self._cancelled:
+            self._session.cancel()
+        return True
+
     def ids(self, number: int) -> list[int]:
         """What a batch of this epoch holds, as computed in this process."""
-        if self._batches is not None:
-            return list(self._batches[self._first + number])
+        if self._sampled is not None:
+            return list(self._window[number - self._begin])
         if self._expected is None:
             self._expected = self._feed.order.expected(self.epoch)
         at = number * self._dealing.batch
         return self._expected[at : at + self._dealing.batch].tolist()
 
-    def exhaust(self) -> None:
-        """The loop has come to the epoch's end: let the sampler come to its own."""
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            next(rest, None)
+    def run_out(self) -> None:
+        """Have a sampler that gave all its samples draw now what it draws at its end."""
+        if self._sampled is not None:
+            self._sampled.run_out()
 
     def cancel(self) -> None:
         """End a wait in `next`, from another thread."""
+        self._cancelled = True
         session = self._session
         if session is not None:
             session.cancel()

@@ -9,14 +9,11 @@ from __future__ import annotations
 import array
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import index
 from typing import Any, NamedTuple, Optional
 
 from belady.dataset import Dataset
-from belady.errors import BadRequest
 from belady.order import of_rank
 from belady.world import Dealing, World
 
@@ -177,34 +174,6 @@ class Order:
         size, count = dealing.batch, dealing.batches(epoch.position)
         end = size * (count if batches is None else min(batches, count))
         return [ids[at : at + size] for at in range(0, end, size)]
-
-    def sampled(self, batches: Optional[Iterator[Ids]]) -> tuple[Iterator[Any], list[Ids]]:
-        """A sampler's epoch as batches, and the iterator that is to be run to its end afterwards:
-        RandomSampler draws once more from its generator before it ends."""
-        if batches is not None:
-            return batches, [self._ids(batch) for batch in batches]
-        if self.sampler is not None:
-            source: Iterable[int] = self.sampler
-        else:
-            from belady.torch import permutation
-
-            source = permutation(len(self.dataset), self.generator)
-        rest = iter(source)
-        length = len(source) if hasattr(source, "__len__") else None  # type: ignore[arg-type]
-        ids = self._ids(islice(rest, length))
-        size = self.batch_size or 1
-        end = len(ids) - len(ids) % size if self.drop_last else len(ids)
-        return rest, [ids[at : at + size] for at in range(0, end, size)]
-
-    def _ids(self, given: Iterable[int]) -> list[int]:
-        """What a sampler gave, with negative indices counted from the end, as sequences do."""
-        ids, n = [index(i) for i in given], len(self.dataset)
-        if ids and (min(ids) < 0 or max(ids) >= n):
-            for i in ids:
-                if not -n <= i < n:
-                    raise BadRequest(f"the sampler gave sample {i}, but the dataset has {n}")
-            return [i % n for i in ids]
-        return ids
 
 
 def _draw_sampler_seed() -> int:

@@ -18,6 +18,7 @@ from belady.reading import Reading
 from belady.replacing import Replacing, Swap
 from belady.session import Stats
 from belady.source import begin
+from belady.world import on_a_node
 
 if TYPE_CHECKING:
     from belady.torch.arena import Arena
@@ -55,10 +56,13 @@ class Feed:
         self._said_replaced = False
         self._closed = False
 
-    def open(self, epoch: Epoch, batches: Optional[list[Ids]], skip: int) -> Source:
-        """A session that is due at an epoch's beginning or position; the parked one if it is."""
+    def open(self, epoch: Epoch, batches: Optional[list[Ids]] = None) -> Source:
+        """A session that is due at an epoch's beginning or position; the parked one if it is.
+
+        `batches` is what is known of what a sampler has left of it.
+        """
         foreseen = self.order.foreseen
-        start = wire.Start(epoch.number if foreseen else 0, 0 if batches else epoch.position, skip)
+        start = wire.Start(epoch.number if foreseen else 0, 0 if batches else epoch.position, 0)
         parked, self._parked = self._parked, None
         if parked is not None:
             if foreseen and parked.ours and parked.due == start:
@@ -67,8 +71,8 @@ class Feed:
         dataset, world = self.order.dataset, self.order.world
         reading = Reading(
             dataset.name, self.order.spec(epoch.seed), _EPOCHS if foreseen else 1, world.rank,
-            world.size, self.lookahead, self._timeout_s, self._copy, dataset.place, dataset.files,
-            self._packed, arena=self.arena, begins=self.begins(epoch),
+            on_a_node(world.size), self.lookahead, self._timeout_s, self._copy, dataset.place,
+            dataset.files, self._packed, arena=self.arena, begins=self.begins(epoch),
         )
         return begin(reading, start, self.stats, batches or ())
 
@@ -94,14 +98,15 @@ class Feed:
         if self.order.batch_sampler is None and size is not None:
             order["batch"] = size  # room for two is set aside for each
         return Reading(
-            dataset.name, order, 1, 0, self.order.world.size * workers,
+            dataset.name, order, 1, 0, on_a_node(self.order.world.size) * workers,
             min(self.lookahead, _LOOKAHEAD_OF_WORKERS), 0.0, self._copy, dataset.place,
             dataset.files, policy="" if self.order.kind == "explicit" else ONCE_AN_EPOCH,
         )
 
     def park(self, session: Source) -> None:
-        """Keep a session whose epoch has ended for the next one."""
-        if self._closed or self._parked is not None or not self.order.foreseen:
+        """Keep a session whose epoch has ended for the next one. Who reads without a daemon is
+        not kept: the next epoch looks for one."""
+        if session.direct or self._closed or self._parked or not self.order.foreseen:
             session.close()
         else:
             self._parked = session
@@ -120,7 +125,7 @@ class Feed:
         # A job of its own: what nobody is given is no part of the record of what was.
         reading = replace(reading, job=f"{reading.job}-ahead")
         with suppress(BeladyError):
-            self._parked = reading.attach(wire.Start(0, 0, 0), Stats(), first, patience_s=0.0)
+            self._parked = reading.attach_ahead(Stats(), first)
 
     def unpark(self) -> None:
         """The parked session's epoch is being read by others."""

@@ -17,6 +17,8 @@ from belady.delivery import Delivery
 from belady.epochs import Epoch, Ids, Progress
 from belady.errors import BeladyError, LoaderClosed
 from belady.feed import Feed
+from belady.reading import learn
+from belady.sampling import Plan, Sampled
 from belady.session import Stats
 from belady.shape import Shaper
 
@@ -78,7 +80,6 @@ class LocalIterator:
             raise
         if batch is None:
             self.progress.exhausted = True
-            delivery.exhaust()
             delivery.close()
             raise StopIteration
         if self._shape.replacing is not None:
@@ -106,23 +107,25 @@ class WorkerIterator:
             epoch.number, feed.begins(epoch), self._batches, resumed=epoch.position > 0
         )
 
-    def _batches(self) -> tuple[list[Ids], Optional[dict[str, Any]]]:
-        """All that is left of this rank's epoch, and what it is left of. What is drawn for it is
-        drawn here."""
+    def _batches(self) -> Plan:
+        """What is known of what is left of this rank's epoch. What is drawn for that is drawn
+        here."""
         order, epoch = self._feed.order, self.progress.epoch
+        more: Callable[[], list[Ids]] = list
         if order.kind == "explicit":
             source = None if order.batch_sampler is None else iter(order.batch_sampler)
-            rest, batches = order.sampled(source)
-            next(rest, None)
-            batches = batches[epoch.position :]
+            sampled = Sampled(order, epoch.position, source)
+            batches, more = sampled.window(), sampled.window
+            sampled.run_out()
         else:
             epoch = self.progress.epoch = order.drawn(epoch)
             batches = order.left(epoch)
         self._total = len(batches)
         if not self._pool.in_order and batches:
-            self._ahead = self._feed.open(epoch, batches if order.kind == "explicit" else None, 0)
+            self._ahead = self._feed.open(epoch, batches if order.kind == "explicit" else None)
             self._ahead.count_in(Stats())
-        return batches, order.whole(epoch)
+            self._leave_direct()
+        return Plan(batches, order.whole(epoch), more)
 
     def __iter__(self) -> WorkerIterator:
         return self
@@ -138,6 +141,7 @@ class WorkerIterator:
         self._received += 1
         self._feed.stats.add(outcome.stats)
         self._feed.count(outcome.swaps)
+        learn(self._feed.order.dataset.place.socket, outcome.given_up)
         for category, text in outcome.said:
             warnings.warn(text, category, stacklevel=2)
         self._read_ahead()
@@ -157,7 +161,8 @@ class WorkerIterator:
         if self._ahead is not None:
             with suppress(BeladyError):  # a worker that reads the same says what is wrong
                 self._ahead.next()
-            if self._received == self._total:
+            self._leave_direct()
+            if self._ahead is not None and self._received == self._total:
                 self._feed.park(self._ahead)
                 self._ahead = None
         elif self._pool.in_order:
@@ -167,6 +172,12 @@ class WorkerIterator:
                 self._feed.read_ahead(
                     self.progress.epoch.number + 1, self._pool.workers, self._pool.in_flight
                 )
+
+    def _leave_direct(self) -> None:
+        """Without a daemon nothing can be read ahead: what this process reads no worker finds."""
+        if self._ahead is not None and self._ahead.direct:
+            self._ahead.close()
+            self._ahead = None
 
     def close(self) -> None:
         if self._ahead is not None:

@@ -55,7 +55,8 @@ class DataLoader:
     world of one shuffles as the stock loader does, drawing from PyTorch's global generator where
     the stock loader draws; a larger world shuffles as `DistributedSampler(seed=0)`. The epoch
     advances with each iterator until `set_epoch` is first called. `sampler`, `batch_sampler` and
-    `generator` work as in PyTorch; a sampler is read to its end when its epoch begins.
+    `generator` work as in PyTorch; a sampler is read to its end when its epoch begins, or, without
+    a `len()`, in windows: it need not end.
 
     `rank` and `world_size` come from these arguments, torch.distributed, torchrun or srun.
     `drop_last` is about a rank's last batch, `sampler_drop_last` is DistributedSampler's own.

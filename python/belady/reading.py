@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from belady import daemon, notice, wire
 from belady.direct import Files
@@ -24,8 +24,45 @@ _NO_RUN_ID = "none"
 # How long a daemon may stay away before samples are read without it.
 PATIENCE_S = 30.0
 _PAUSE_S = 0.2
-# Sockets whose daemon was given up in this process: a new one is looked for and not started.
-_given_up: set[str] = set()
+# How long a daemon that could not be had is not started again, at first and at most.
+_FIRST_S, _MOST_S = 60.0, 3600.0
+
+
+class GivenUp(NamedTuple):
+    """A daemon that could not be had: for a while it is only looked for, and not started.
+
+    Each attempt to start one may take as long as PATIENCE_S, so they become fewer.
+    """
+
+    until: float  # by time.monotonic(), which all processes of a machine share
+    pause_s: float
+    why: str
+
+
+# By socket. Loaders' workers tell their parents, and are told.
+_given_up: dict[str, GivenUp] = {}
+# Sockets of which the user was told that there are direct reads.
+_said: set[str] = set()
+
+
+def given_up(socket: str) -> Optional[GivenUp]:
+    """What is to be told to other processes of a daemon."""
+    return _given_up.get(socket)
+
+
+def learn(socket: str, told: Optional[GivenUp]) -> None:
+    """Another process of this job has given a daemon up, and said so."""
+    known = _given_up.get(socket)
+    if told is not None and (known is None or known.until < told.until):
+        _given_up[socket] = told
+        _said.add(socket)
+
+
+def _note(socket: str, why: DaemonUnavailable) -> None:
+    now, known = time.monotonic(), _given_up.get(socket)
+    if known is None or now >= known.until:
+        pause = _FIRST_S if known is None else min(2 * known.pause_s, _MOST_S)
+        _given_up[socket] = GivenUp(now + pause, pause, str(why))
 
 
 def job_name() -> str:
@@ -69,15 +106,14 @@ class Reading:
     job: str = field(default_factory=job_name)
 
     def attach(
-        self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = (),
-        patience_s: float = PATIENCE_S,
+        self, start: wire.Start, stats: Stats, batches: Sequence[Sequence[int]] = ()
     ) -> Session:
         """A session with the daemon, which is started if need be."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             place = self._found()
             try:
-                return self._session(place, start, stats, batches)
+                return self._session(place, start, stats, batches, PATIENCE_S)
             except SocketUnusable:
                 raise
             except DaemonUnavailable:  # it is leaving: another may come
@@ -85,25 +121,53 @@ class Reading:
                     raise
             time.sleep(_PAUSE_S)
 
+    def start_once(self) -> None:
+        """Have a daemon started if none runs, unless that was tried and failed before."""
+        if given_up(self.place.socket) is None:
+            self._found()
+
+    def attach_ahead(self, stats: Stats, batches: Sequence[Sequence[int]] = ()) -> Session:
+        """A session with a daemon that answers, for what may be read ahead: nobody waits for it,
+        so none is started or waited for."""
+        return self._session(self._answering(), wire.Start(0, 0, 0), stats, batches, 0.0)
+
     def _found(self) -> daemon.Place:
-        if self.place.socket not in _given_up:
-            return daemon.find_or_start(self.place)
+        known = given_up(self.place.socket)
+        if known is not None and time.monotonic() < known.until:
+            return self._answering()
+        try:
+            found = daemon.find_or_start(self.place)
+        except SocketUnusable:
+            raise
+        except DaemonUnavailable as e:
+            _note(self.place.socket, e)
+            raise
+        return self._had(found)
+
+    def _answering(self) -> daemon.Place:
         found = daemon.find(self.place)
         if found is None:
-            raise DaemonUnavailable(f"no daemon listens on {self.place.socket}")
-        _given_up.discard(self.place.socket)
+            known = given_up(self.place.socket)
+            none = f"no daemon listens on {self.place.socket}"
+            raise DaemonUnavailable(none if known is None else known.why)
+        return self._had(found)
+
+    def _had(self, found: daemon.Place) -> daemon.Place:
+        _given_up.pop(self.place.socket, None)
+        _said.discard(self.place.socket)
         return found
 
     def give_up(self, why: DaemonUnavailable) -> None:
         """Say, once, that there are direct reads from here on; raise where they cannot be."""
         if isinstance(why, SocketUnusable):
             raise why
+        _note(self.place.socket, why)
         try:
             folder = self.files.check()
         except NoDirectRead as no:
             raise NoDirectRead(f"{why}; and without a daemon {no}") from why
-        if self.place.socket not in _given_up:
-            _given_up.add(self.place.socket)
+        if self.place.socket not in _said:
+            _said.add(self.place.socket)
             notice.warn(
                 f"belady goes on WITHOUT A DAEMON: {why}. This process now reads {folder} itself:"
                 " the same samples in the same order, but nothing is kept or read ahead",
@@ -112,10 +176,10 @@ class Reading:
 
     def _session(
         self, place: daemon.Place, start: wire.Start, stats: Stats,
-        batches: Sequence[Sequence[int]],
+        batches: Sequence[Sequence[int]], patience_s: float,
     ) -> Session:
         config = Config(
-            place.socket, reconnect_s=PATIENCE_S, lookahead=self.lookahead,
+            place.socket, reconnect_s=patience_s, lookahead=self.lookahead,
             timeout_s=self.timeout_s, copy=self.copy, revive=lambda: daemon.restart_ours(place),
             arena=self.arena,
         )

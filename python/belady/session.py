@@ -178,6 +178,10 @@ class Session:
         """False in a process that was forked after the session began."""
         return self._pid == os.getpid()
 
+    @property
+    def direct(self) -> bool:
+        return False
+
     def count_in(self, stats: Stats) -> None:
         """Count in other counters from here on."""
         self._stats = stats
@@ -281,6 +285,7 @@ class Session:
                 return attached
             except (DaemonUnavailable, Lost) as e:
                 if time.monotonic() >= deadline:
+                    self._interrupted = True  # whoever asks again has it tried again
                     raise DaemonUnavailable(
                         f"the daemon on {self._config.socket} went away ({lost}) and did not come"
                         f" back in {self._config.reconnect_s:.0f} s: start it with `belady serve`"

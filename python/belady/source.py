@@ -57,6 +57,10 @@ class _Lasting:
     def ours(self) -> bool:
         return self._source.ours
 
+    @property
+    def direct(self) -> bool:
+        return self._source.direct
+
     def count_in(self, stats: Stats) -> None:
         self._stats = stats
         self._source.count_in(stats)

@@ -89,6 +89,8 @@ class _Flow:
         self._changed = threading.Condition()
         self._batches: Deque[tuple[int, Future[Any]]] = deque()
         self._ended = False
+        # Why nothing comes any more, if it is not the epoch's end: whoever asks is told, each time.
+        self._fatal: Optional[BaseException] = None
 
     # -- the reading thread
 
@@ -103,7 +105,7 @@ class _Flow:
                     self._put(number, _failed(e))
                     continue
                 except BaseException as e:
-                    self._put(number, _failed(e))
+                    self._fatal = e
                     return
                 if batch is None:
                     return
@@ -162,7 +164,7 @@ class _Flow:
                 self._changed.notify_all()
                 return taken
             if self._over():
-                raise StopIteration
+                raise self._fatal or StopIteration()
             return None
 
     def _ready(self) -> Optional[int]:
@@ -206,7 +208,7 @@ class ThreadIterator:
         order.draw_base_seed(epoch)
         source = None if order.batch_sampler is None else iter(order.batch_sampler)
         self._delivery = Delivery(feed, epoch, source)
-        self._delivery.exhaust()
+        self._delivery.run_out()
         self.progress.epoch = self._delivery.epoch
         self._flow = _Flow(
             self._delivery, lambda batch: finish(shape(batch)), threads, persist

@@ -6,6 +6,7 @@ Everything but `here` is pure. The counts follow docs/format/order.md, "Dealing,
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
@@ -41,6 +42,26 @@ def from_environment(env: Mapping[str, str]) -> World:
                     " world_size= instead"
                 ) from e
     return World(0, 1)
+
+
+# What launchers say of the ranks on each node; Slurm has "8(x3),4" for four nodes.
+_PER_NODE = ("LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
+             "SLURM_TASKS_PER_NODE")
+# Where none says it: the accelerators that nodes have.
+_PER_NODE_USUAL = 8
+
+
+def on_a_node(world: int, env: Mapping[str, str] = os.environ) -> int:
+    """How many ranks of a world share a node, at most.
+
+    >>> on_a_node(64, {"SLURM_TASKS_PER_NODE": "4,16(x2)"}), on_a_node(512, {}), on_a_node(2, {})
+    (16, 8, 2)
+    """
+    for variable in _PER_NODE:
+        counts = [int(n) for n in re.findall(r"(?:^|,)(\d+)(?:\(x\d+\))?", env.get(variable, ""))]
+        if max(counts, default=0):
+            return min(world, max(counts))
+    return min(world, _PER_NODE_USUAL)
 
 
 def checked(rank: int, size: int) -> World:

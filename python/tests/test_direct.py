@@ -48,10 +48,16 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not {"s", "serve.log", "daemon.lock"} & set(os.listdir(folder))
 
 
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    yield
+def forget() -> None:
+    """As in a new process."""
     reading._given_up.clear()
+    reading._said.clear()
+
+
+@pytest.fixture(autouse=True)
+def forgetting() -> Iterator[None]:
+    yield
+    forget()
 
 
 def raw(sample: belady.Sample) -> tuple[int, str, int, bytes]:
@@ -327,15 +333,16 @@ def test_daemon_stays_away(
         assert ours[0].filename == __file__
 
 
+@pytest.mark.parametrize("seed", [None, 3])
 def test_daemon_comes_back_later(
-    own_node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
+    own_node: Node, files: Path, seed: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PATIENCE_S", 0.2)
     dataset = belady.Dataset(files, raw)
     assert len(dataset) == 211
     own_node.kill()
     monkeypatch.setenv("BELADY_BIN", "/bin/false")
-    with belady.DataLoader(dataset, 50, shuffle=True, collate_fn=list) as loader:
+    with belady.DataLoader(dataset, 50, shuffle=True, seed=seed, collate_fn=list) as loader:
         with pytest.warns(belady.DirectReadWarning, match="ended at once"):
             list(loader)
         direct = loader.stats()["belady/direct_batches"]
@@ -345,30 +352,126 @@ def test_daemon_comes_back_later(
         assert loader.stats()["belady/direct_batches"] == direct
 
 
+def hanging(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str = "exec sleep 100"
+) -> Path:
+    """A binary whose daemon never listens, and which counts in a file how often it was started."""
+    program = folder / "hangs"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"[ $1 = serve ] && echo started >> {folder}/started && {instead}\n"
+        'exec $REAL "$@"\n'
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("REAL", BELADY)
+    return program
+
+
 def test_daemons_that_do_not_start(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs, one that is no program, a folder that cannot be written: all are survived."""
     folder = temporary()
     monkeypatch.setenv("BELADY_SOCKET", str(folder / "s"))
     monkeypatch.setattr(daemon, "_START_S", 0.5)
-    hangs, broken = folder / "hangs", folder / "broken"
-    hangs.write_text("#!/bin/sh\n[ $1 = serve ] && exec sleep 100\nexec $REAL \"$@\"\n")
+    hangs, broken = hanging(folder, monkeypatch), folder / "broken"
     broken.write_text("no program\n")
-    for program in (hangs, broken):
-        program.chmod(0o700)
+    broken.chmod(0o700)
     (folder / "file").write_text("")
-    monkeypatch.setenv("REAL", BELADY)
     for program, where, why in (
         (str(hangs), folder / "one", "did not listen"),
         (str(broken), folder / "two", "cannot be started"),
         (BELADY, folder / "file" / "data", "cannot be started"),
         ("/nonexistent/belady", folder / "three", "cannot be run"),
     ):
-        reading._given_up.clear()
+        forget()
         monkeypatch.setenv("BELADY_DIR", str(where))
         monkeypatch.setenv("BELADY_BIN", program)
         with belady.DataLoader(belady.Dataset(files, raw), 50, collate_fn=list) as loader:
             with pytest.warns(belady.DirectReadWarning, match=why):
                 assert len(list(loader)) == 5
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Daemons that are started hang. The file that counts them."""
+    folder = temporary()
+    monkeypatch.setattr(daemon, "_START_S", 1.0)
+    monkeypatch.setenv("BELADY_SOCKET", str(folder / "s"))
+    monkeypatch.setenv("BELADY_DIR", str(folder / "data"))
+    monkeypatch.setenv("BELADY_BIN", str(hanging(folder, monkeypatch)))
+    return folder / "started"
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True},
+], ids=str)
+def test_a_daemon_that_hangs_is_waited_for_once(
+    never: Path, files: Path, options: dict[str, Any]
+) -> None:
+    """Not in each epoch, nor by each new worker, nor to read ahead."""
+    dataset = belady.Dataset(files, raw)
+    with belady.DataLoader(dataset, 50, True, seed=1, collate_fn=list, **options) as loader:
+        with pytest.warns(belady.DirectReadWarning, match="did not listen"):
+            assert len(list(loader)) == 5
+        tried = never.read_text().count("started")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it was said
+            for _ in range(2):
+                assert len(list(loader)) == 5
+        assert never.read_text().count("started") == tried
+        assert loader.stats()["belady/direct_batches"] == 15
+    assert tried <= 2  # workers begin together, and one may still have a moment left
+
+
+def test_new_workers_are_told(
+    never: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those too that do not begin as a copy of their parent."""
+    hanging(never.parent, monkeypatch, "exit 1")
+    dataset = belady.Dataset(files, raw)
+    with belady.DataLoader(
+        dataset, 50, collate_fn=list, num_workers=1, multiprocessing_context="spawn"
+    ) as loader:
+        with pytest.warns(belady.DirectReadWarning, match="ended at once"):
+            assert len(list(loader)) == 5
+        tried = never.read_text()
+        assert len(list(loader)) == 5
+        assert never.read_text() == tried
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_attached_to_a_daemon_that_hangs(never: Path, files: Path, workers: int) -> None:
+    stock = torch.utils.data.DataLoader(
+        belady.Dataset(files, raw), 10, collate_fn=list, num_workers=workers
+    )
+    attachment = belady.attach(stock)
+    for _ in range(2):
+        ids = [sample[0] for batch in stock for sample in batch]
+        assert ids == list(range(211))
+    assert never.read_text().count("started") == 1
+    attachment.detach()
+
+
+def test_it_is_tried_again_later(
+    never: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that could not be had is started again after a while, which grows."""
+    monkeypatch.setattr(daemon, "_START_S", 0.2)
+    monkeypatch.setattr(reading, "_FIRST_S", 0.0)
+    dataset = belady.Dataset(files, raw)
+    tried = []
+    with belady.DataLoader(dataset, 50, collate_fn=list) as loader:
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", belady.DirectReadWarning)
+                list(loader)
+            tried.append(never.read_text().count("started"))
+        assert tried == [1, 2]
+        now = reading._given_up[dataset.place.socket]
+        reading._given_up[dataset.place.socket] = now._replace(pause_s=60.0)
+        list(loader)
+        assert reading._given_up[dataset.place.socket].pause_s == 120.0
+        list(loader)
+        assert never.read_text().count("started") == 3
 
 
 def test_reads_on_demand_go_on(
@@ -393,6 +496,28 @@ def test_nothing_to_fall_back_to(own_node: Node, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(belady.NoDirectRead, match="did not come back.*synth://n"):
             for _ in iterator:
                 pass
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "worker_type": "thread"}], ids=str)
+def test_what_is_fatal_stays_so(
+    own_node: Node, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks again after an error is not told that the epoch has ended."""
+    monkeypatch.setattr(reading, "PATIENCE_S", 0.2)
+    source = "synth://n?samples=900&size=1KB"
+    with belady.DataLoader(source, 3, collate_fn=list, **options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        own_node.kill()
+        with pytest.raises(belady.NoDirectRead):
+            for _ in iterator:
+                pass
+        state = loader.state_dict()
+        for _ in range(2):
+            with pytest.raises(belady.NoDirectRead):
+                next(iterator)
+        assert loader.state_dict() == state
+        assert state["epoch"] == 0 and 0 < state["position"] < 900
 
 
 def test_sockets_that_are_wrong(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,13 @@ from belady.ahead import ReadAhead
 from belady.errors import BadRequest, NotYetSupported
 from belady.torch.replay import EXACT, READ_AHEAD_ONLY, Replay, distributed_sampler, forecast
 from belady.torch.sources import Locate, by_dataset, locate
-from belady.world import here
+from belady.world import here, on_a_node
 
 _SHADOWED = ("_next_index", "_next_data", "_reset")
 _RETRY_S = 1.0
+_RETRY_TIMES = 20
+# Batches among which a resumed epoch's first is looked for: samplers need not end.
+_SKIP_MAX = 1 << 20
 
 
 class _Spare(NamedTuple):
@@ -289,7 +292,7 @@ class Follower:
         self._close()
         rest = chain(self._coming, self._plan)
         self._coming, self._told = deque(), 0
-        found = any(one == batch for one in rest)
+        found = any(one == batch for one in islice(rest, _SKIP_MAX))
         self._plan = rest
         return found
 
@@ -343,12 +346,14 @@ class Follower:
         """What holds batches ahead; after a loss another one, at most each second."""
         ahead = self._ahead
         if ahead is not None and ahead.broken:
+            # A daemon that is long in not answering must not be asked all the time.
+            self._retry_at = max(self._retry_at, time.monotonic() + _RETRY_TIMES * ahead.broke_s)
             ahead = self._ahead = None
             self._told = 0
             self._next, self._next_plan = deque(), iter(())
         if ahead is None and time.monotonic() >= self._retry_at:
             self._retry_at = time.monotonic() + _RETRY_S
-            ahead = self._ahead = ReadAhead(here(None, None).size)
+            ahead = self._ahead = ReadAhead(on_a_node(here(None, None).size))
         return ahead
 
     def _drift(self, why: str) -> None:

@@ -29,8 +29,9 @@ from belady.epochs import Ids
 from belady.errors import BadRequest, BeladyError, LoaderClosed, OrderDrift, WaitTimeout
 from belady.ondemand import OnDemand
 from belady.options import PREFETCH_FACTOR
-from belady.reading import Reading
+from belady.reading import GivenUp, Reading, given_up
 from belady.replacing import LASTING, Swap
+from belady.sampling import Plan
 from belady.session import SAY_AFTER_S, Batch, Stats
 from belady.shape import Shaper
 from belady.source import begin
@@ -74,6 +75,8 @@ class Outcome(NamedTuple):
     swaps: list[Swap]
     # What reading warned of; the loop's process says it.
     said: list[tuple[type[Warning], str]]
+    # That a daemon could not be had, for later workers to know.
+    given_up: Optional[GivenUp]
 
 
 class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
@@ -106,7 +109,8 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         stats.decode_s = decoding.seconds(self._shape.dataset.content)
         replacing = self._shape.replacing
         swaps = [] if replacing is None else replacing.told()
-        return Outcome(task.number, value, error, asdict(stats), swaps, said)
+        known = given_up(self._reading.place.socket)
+        return Outcome(task.number, value, error, asdict(stats), swaps, said, known)
 
     def _read(self, task: Task, stats: Stats) -> Batch:
         try:
@@ -160,19 +164,23 @@ class _Tasks:
         self._workers = workers
         self.epoch = 0
         self.begins = 0
-        self.batches: Sequence[Ids] = ()
-        self.whole: Optional[dict[str, Any]] = None
+        self.plan = Plan((), None, tuple)
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.plan.batches)
 
     def __iter__(self) -> Iterator[Task]:
-        k = self._workers
-        for i, ids in enumerate(self.batches):
-            first = i < k
-            part = {**self.whole, "first": i, "step": k} if first and self.whole else None
-            share = self.batches[i::k] if first else None
-            yield Task(self.epoch, i, ids, share, part, self.begins)
+        k, epoch, (batches, whole, more) = self._workers, self.epoch, self.plan
+        number, begins = 0, self.begins
+        while batches:
+            for i, ids in enumerate(batches):
+                share = batches[i::k] if i < k else None
+                part = None
+                if share is not None and whole is not None:
+                    part = {**whole, "first": i, "step": k}
+                yield Task(epoch, number + i, ids, share, part, begins)
+            number += len(batches)
+            batches = more()
 
 
 def _same(item: Any) -> Any:
@@ -210,7 +218,7 @@ class Pool:
         self,
         epoch: int,
         begins: int,
-        batches: Callable[[], tuple[Sequence[Ids], Optional[dict[str, Any]]]],
+        plan: Callable[[], Plan],
         resumed: bool,
     ) -> Results:
         """Begin an epoch with all draws as the stock loader makes them: base_seed, then the
@@ -229,7 +237,7 @@ class Pool:
         if not resumed and seeds:
             torch.empty((), dtype=torch.int64).random_(generator=generator)
         self._tasks.epoch, self._tasks.begins = epoch, begins
-        self._tasks.batches, self._tasks.whole = batches()
+        self._tasks.plan = plan()
         after = before if resumed else generator.get_state()
         generator.set_state(before)
         stock = iter(self._stock)

@@ -1,0 +1,115 @@
+"""What a sampler gives, as batches: an epoch at once where it says how long that is, and otherwise
+window after window, since a sampler need not end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import index
+from typing import Any, NamedTuple, Optional
+
+from belady.epochs import Ids, Order
+from belady.errors import BadRequest
+
+# Samples that are asked of a sampler ahead of the loop if it does not say how many there are.
+WINDOW_SAMPLES = 1 << 16
+
+
+class Plan(NamedTuple):
+    """What workers are to read in an epoch."""
+
+    batches: Sequence[Ids]
+    # What those are a part of, if that can be told.
+    whole: Optional[dict[str, Any]]
+    # Batches that follow, if only a sampler knows; none at its end.
+    more: Callable[[], Sequence[Ids]]
+
+
+class Sampled:
+    """One epoch of an explicit order, from a batch on."""
+
+    def __init__(self, order: Order, first: int, source: Optional[Iterator[Ids]] = None) -> None:
+        """`source` is the batch sampler's iterator, if there is one."""
+        self._samples = len(order.dataset)
+        self._size = order.batch_size or 1
+        self._drop_last = order.drop_last
+        self._skip = first
+        self._ended = False
+        self._batches = source
+        given: Optional[Iterable[object]] = order.batch_sampler
+        if source is None:
+            given = order.sampler
+            if given is None:
+                from belady.torch import permutation
+
+                given = permutation(self._samples, order.generator)
+            self._ids: Iterator[int] = iter(given)  # type: ignore[arg-type]
+        # What is read at once whatever it takes; of samples or, of a batch sampler, batches.
+        self._length = _length(given)
+
+    def window(self) -> list[Ids]:
+        """The batches that come next; none at the epoch's end."""
+        while not self._ended:
+            batches = self._whole_batches() if self._batches is not None else self._cut()
+            passed = min(self._skip, len(batches))
+            self._skip -= passed
+            if len(batches) > passed:
+                return batches[passed:]
+        return []
+
+    def run_out(self) -> None:
+        """Have a sampler whose samples were all given come to its own end: RandomSampler draws
+        once more from its generator there."""
+        if self._batches is None and self._length == 0 and not self._ended:
+            self._ended = True
+            if next(self._ids, None) is not None:
+                raise BadRequest(
+                    "the sampler goes on after as many samples as its len() says: let len() be"
+                    " right, or raise TypeError if there is no end"
+                )
+
+    def _whole_batches(self) -> list[Ids]:
+        assert self._batches is not None
+        out: list[Ids] = []
+        samples = 0
+        least = self._length
+        while samples < WINDOW_SAMPLES or (least is not None and len(out) <= least):
+            batch = next(self._batches, None)
+            if batch is None:
+                self._ended = True
+                break
+            out.append(self._checked(batch))
+            samples += max(1, len(out[-1]))
+        self._length = None
+        return out
+
+    def _cut(self) -> list[Ids]:
+        if self._length == 0:
+            self.run_out()
+            return []
+        most = self._length or -(-WINDOW_SAMPLES // self._size) * self._size
+        ids = self._checked(islice(self._ids, most))
+        if self._length is None:
+            self._ended = len(ids) < most
+        else:
+            self._length = 0
+        end = len(ids) - len(ids) % self._size if self._drop_last else len(ids)
+        return [ids[at : at + self._size] for at in range(0, end, self._size)]
+
+    def _checked(self, given: Iterable[int]) -> list[int]:
+        """What a sampler gave, with negative indices counted from the end, as sequences do."""
+        ids, n = [index(i) for i in given], self._samples
+        if ids and (min(ids) < 0 or max(ids) >= n):
+            for i in ids:
+                if not -n <= i < n:
+                    raise BadRequest(f"the sampler gave sample {i}, but the dataset has {n}")
+            return [i % n for i in ids]
+        return ids
+
+
+def _length(sampler: object) -> Optional[int]:
+    """What a sampler says of its length; None if it says nothing, as endless ones do."""
+    try:
+        return len(sampler)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None
