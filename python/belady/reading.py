@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
@@ -17,7 +17,7 @@ from belady.errors import (
     NoDirectRead,
     SocketUnusable,
 )
-from belady.session import Arena, Config, Request, Session, Stats
+from belady.session import Arena, Config, Request, Session, Stats, never
 
 # What torchrun calls every run that is given no --rdzv-id.
 _NO_RUN_ID = "none"
@@ -103,6 +103,8 @@ class Reading:
     share: Optional[dict[str, Any]] = None
     # How often this process has begun to read this order; 0: it does not matter where.
     begins: int = 0
+    # Asked while a batch is waited for: True ends the wait, because the loop was left.
+    unwanted: Callable[[], bool] = never
     job: str = field(default_factory=job_name)
 
     def attach(
@@ -181,7 +183,7 @@ class Reading:
         config = Config(
             place.socket, reconnect_s=patience_s, lookahead=self.lookahead,
             timeout_s=self.timeout_s, copy=self.copy, revive=lambda: daemon.restart_ours(place),
-            arena=self.arena,
+            arena=self.arena, unwanted=self.unwanted,
         )
         request = Request(
             self.job, self.dataset, self.order, self.epochs, self.rank, self.packed,

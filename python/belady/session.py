@@ -42,6 +42,10 @@ class Arena(Protocol):
     def died(self, finish: Callable[..., Any], *args: Any) -> None: ...
 
 
+def never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Config:
     """How to reach a daemon and how much of its memory to use."""
@@ -61,6 +65,8 @@ class Config:
     revive: Callable[[], None] = lambda: None
     # Told of the memory that is mapped, and of leases that nothing refers to any more.
     arena: Optional[Arena] = None
+    # Asked while something is waited for: True ends the wait, as `cancel` does.
+    unwanted: Callable[[], bool] = never
 
 
 @dataclass
@@ -484,7 +490,7 @@ class Session:
         self._cancelled = True
 
     def _check_cancelled(self) -> None:
-        if self._cancelled:
+        if self._cancelled or self._config.unwanted():
             raise LoaderClosed()
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class _Flow:
         self._in_order = options.in_order
         self._stopped = False
         # Guards what follows.
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._batches: Deque[tuple[int, Future[Any]]] = deque()
         self._ended = False
         # Why nothing comes any more, if it is not the epoch's end: whoever asks is told, each time.
@@ -112,9 +112,12 @@ class _Flow:
                 self._put(number, self._submit(batch))
                 del batch
         finally:
-            delivery.close()
             if not self._persist:
                 self._threads.close(drop=self._stopped)
+            if self._stopped:
+                with self._changed:
+                    self._batches.clear()  # their leases, which closing would wait for
+            delivery.close()
             with self._changed:
                 self._ended = True
                 if self._stopped:
@@ -131,16 +134,17 @@ class _Flow:
         held = [batch]  # emptied by whoever runs it, so that the lease ends with the work
         del batch
         try:
-            future = self._threads.submit(lambda: self._run(held.pop()))
+            future = self._threads.submit(lambda: self._run(held))
         except RuntimeError as e:  # closed meanwhile
             return _failed(e)
         future.add_done_callback(self._notify)
         return future
 
-    def _run(self, batch: Batch) -> Any:
+    def _run(self, held: list[Batch]) -> Any:
         if self._stopped:
+            held.clear()
             raise LoaderClosed()
-        return self._work(batch)
+        return self._work(held.pop())
 
     def _put(self, number: int, future: Future[Any]) -> None:
         with self._changed:
@@ -182,11 +186,15 @@ class _Flow:
         return "to be read; `belady status` shows what the daemon does"
 
     def stop(self) -> None:
-        """End the threads soon. From finalizers too, so it takes no lock and waits for nothing."""
+        """End the threads soon. From finalizers too, which may come while this very thread has the
+        lock, so it waits for nothing: where the lock is taken the reading thread looks itself."""
         self._stopped = True
         self._delivery.cancel()
         if self._ended:
             self._batches.clear()  # their leases; otherwise the reading thread does it
+        elif self._changed.acquire(False):
+            self._changed.notify_all()
+            self._changed.release()
 
 
 class ThreadIterator:

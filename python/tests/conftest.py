@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from belady import daemon
+
 ROOT = Path(__file__).resolve().parents[2]
 BELADY = os.environ.get("BELADY_BIN", str(ROOT / "bin" / "belady"))
 DEADLINE_S = 20.0
@@ -60,8 +62,12 @@ class Node:
         return json.loads(done.stdout)
 
     def ranks(self) -> int:
-        """Sessions that read some dataset."""
-        return sum(d["ranks"] for d in self.status()["datasets"])
+        """Those that some dataset has anything in memory for, sent ahead or lent."""
+        return sum(d["ranks"] for d in daemon.status(self.socket)["datasets"])
+
+    def sessions(self) -> int:
+        """Clients that read: a rank is counted for as long as something is fetched for it."""
+        return len(daemon.status(self.socket)["ranks"])
 
     def add(self, name: str, url: str) -> str:
         done = self.run("dataset", "add", name, url)
@@ -84,6 +90,14 @@ def eventually(holds: Callable[[], bool], what: str, within: float = DEADLINE_S)
     while not holds():
         assert time.monotonic() < end, f"not within {within:g} s: {what}"
         time.sleep(0.01)
+
+
+def fastest(most_s: float, attempt: Callable[[], float], attempts: int = 5) -> None:
+    """Some attempt takes so many seconds at most: what else a machine does only slows one down."""
+    took: list[float] = []
+    while not took or took[-1] > most_s:
+        assert len(took) < attempts, f"{most_s:g} s at most, but it took {took}"
+        took.append(attempt())
 
 
 def temporary() -> Path:

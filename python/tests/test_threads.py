@@ -14,7 +14,9 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import belady
-from conftest import Node, eventually, image_folder, temporary, write_files
+from conftest import Node, eventually, fastest, image_folder, temporary, write_files
+
+SLOW = "throttle+synth://slow?samples=100&size=100KB&throttle.rate=1KB"
 
 
 def plain(sample: belady.Sample) -> tuple[bytes, int]:
@@ -27,11 +29,17 @@ def uneven(sample: belady.Sample) -> tuple[bytes, int]:
     return plain(sample)
 
 
+def lazy(sample: belady.Sample) -> belady.Sample:
+    """It takes a while, and the lease stays in use."""
+    time.sleep(0.002)
+    return sample
+
+
 def threads() -> int:
     return sum(t.name.startswith("belady") for t in threading.enumerate())
 
 
-def loader_of(files: Path, transform: Any, **options: Any) -> belady.DataLoader:
+def loader_of(files: Any, transform: Any, **options: Any) -> belady.DataLoader:
     return belady.DataLoader(
         belady.Dataset(files, transform), 16, collate_fn=list, num_workers=3,
         worker_type="thread", **options,
@@ -127,31 +135,58 @@ def test_resume(node: Node, files: Path) -> None:
         assert got + [item for batch in loader for item in batch] == want
 
 
-def test_abandoned(node: Node, files: Path) -> None:
-    """A loop that is left ends its threads and gives back its leases, without being closed."""
-    loader = belady.DataLoader(
-        files, 4, True, seed=1, collate_fn=list, num_workers=2, worker_type="thread"
-    )
-    for batch in loader:
-        break
-    del batch
-    gc.collect()
-    eventually(lambda: threads() == 0, "threads end", 5.0)
-    eventually(lambda: node.ranks() == 0, "leases are given back", 5.0)
-    assert len(list(loader)) == len(loader)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_abandoned(node: Node, files: Path, persistent: bool) -> None:
+    """A loop that is left ends its threads and gives back its leases within a second, without being
+    closed: those of batches that wait for the loop, and of those that nobody transformed yet."""
+    gc.collect()  # exceptions that other tests caught hold frames, and those their samples
+    loader = loader_of(files, lazy, shuffle=True, seed=1, persistent_workers=persistent)
+
+    def leave() -> float:
+        for batch in loader:
+            break
+        del batch
+        began = time.monotonic()
+        eventually(lambda: node.ranks() == 0, "leases are given back")
+        eventually(lambda: threads() == (3 if persistent else 0), "threads end")
+        return time.monotonic() - began
+
+    fastest(1.0, leave)
+    loader.set_epoch(0)
+    assert sum(map(len, loader)) == 211
     loader.close()
 
 
-def test_closed_while_waiting(own_node: Node) -> None:
+def test_abandoned_while_waiting(node: Node) -> None:
+    """The reading thread does not wait on for what nobody wants."""
+    with loader_of(SLOW, plain, seed=1, shuffle=True) as loader:
+
+        def leave() -> float:
+            iterator = iter(loader)
+            eventually(lambda: node.sessions() == 1, "it reads")
+            time.sleep(0.05)
+            began = time.monotonic()
+            del iterator
+            eventually(lambda: threads() == node.sessions() == 0, "threads and session end")
+            return time.monotonic() - began
+
+        fastest(1.0, leave)
+
+
+def test_closed_while_waiting(node: Node) -> None:
     """A thread that waits for the daemon is told to leave."""
-    url = "throttle+synth://slow?samples=100&size=100KB&throttle.rate=1KB"
-    loader = loader_of(url, plain, seed=1, shuffle=True)  # type: ignore[arg-type]
-    iterator = iter(loader)
-    began = time.monotonic()
-    loader.close()
-    assert time.monotonic() - began < 5
-    with pytest.raises(belady.LoaderClosed):
-        next(iterator)
+
+    def close() -> float:
+        loader = loader_of(SLOW, plain, seed=1, shuffle=True)
+        iterator = iter(loader)
+        began = time.monotonic()
+        loader.close()
+        took = time.monotonic() - began
+        with pytest.raises(belady.LoaderClosed):
+            next(iterator)
+        return took
+
+    fastest(1.0, close)
     eventually(lambda: threads() == 0, "threads end", 5.0)
 
 

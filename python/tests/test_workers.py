@@ -19,9 +19,10 @@ from torch.utils.data import DistributedSampler, get_worker_info
 
 import belady
 from belady import session, wire
-from conftest import Node, eventually, image_folder
+from conftest import Node, eventually, fastest, image_folder
 
 StockLoader = torch.utils.data.DataLoader
+SLOW = "throttle+synth://slow?samples=100&size=100KB&throttle.rate=1KB"
 
 
 def augment(data: bytes, label: int) -> tuple[torch.Tensor, int, int]:
@@ -131,8 +132,10 @@ def fail(sample: belady.Sample) -> int:
 
 def test_exceptions_and_the_end(node: Node, files: Path) -> None:
     with belady.DataLoader(belady.Dataset(files, fail), 4, num_workers=2) as loader:
-        with pytest.raises(ZeroDivisionError, match="no colours"):
+        with pytest.raises(ZeroDivisionError, match="no colours") as caught:
             next(iter(loader))
+    name = image_folder(files)[0][2]
+    assert f"in the transform of sample 0, {name}" in str(caught.value)
     eventually(lambda: node.ranks() == 0, "workers leave no session")
 
 
@@ -211,19 +214,34 @@ def test_newer_iterators_have_persistent_workers(node: Node, files: Path) -> Non
         assert sum(1 for _ in newer) == len(loader) - 1
 
 
+@pytest.mark.parametrize("source", ["files", "slow"])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_abandoned(node: Node, files: Path, persistent: bool) -> None:
-    """A loop that is left gives back what was sent ahead; persistent workers go on afterwards."""
+def test_abandoned(node: Node, files: Path, persistent: bool, source: str) -> None:
+    """A loop that is left has its workers give back what was sent ahead within a second, even those
+    that wait for a batch; persistent ones go on afterwards."""
     loader = belady.DataLoader(
-        files, 4, True, seed=1, num_workers=2, collate_fn=list, persistent_workers=persistent
+        SLOW if source == "slow" else files, 4, True, seed=1, num_workers=2, collate_fn=list,
+        persistent_workers=persistent,
     )
-    for _ in loader:
-        break
-    eventually(lambda: node.ranks() == 0, "workers give back what they do not need", 5.0)
-    loader.set_epoch(0)
-    assert sum(len(batch) for batch in loader) == 211
+
+    def leave() -> float:
+        iterator = iter(loader)
+        eventually(lambda: node.sessions() == 2, "both workers read")
+        if source == "files":
+            next(iterator)
+        began = time.monotonic()
+        del iterator
+        eventually(lambda: node.sessions() == 0, "workers give back what they do not need")
+        if source == "files":
+            eventually(lambda: node.ranks() == 0, "and the daemon has it")
+        return time.monotonic() - began
+
+    fastest(1.0, leave)
+    if source == "files":
+        loader.set_epoch(0)
+        assert sum(len(batch) for batch in loader) == 211
     loader.close()
-    eventually(lambda: node.ranks() == 0, "nothing is left")
+    eventually(lambda: node.sessions() == 0, "nothing is left")
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
@@ -254,38 +272,46 @@ def test_long_waits_are_told_of(
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("kind", ["process", "thread"])
-def test_interrupted(node: Node, files: Path, kind: str) -> None:
-    """Ctrl-C in `next` raises at once, whatever the workers do."""
-    script = f"""
-import multiprocessing, os, signal, threading, time
+INTERRUPTED = """
+import multiprocessing, os, signal, sys, threading, time
 import belady
-from test_workers import nap_long
+from test_workers import SLOW, nap_long
+source, workers, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 loader = belady.DataLoader(
-    belady.Dataset({str(files)!r}, nap_long), 4, num_workers=1, worker_type={kind!r})
+    belady.Dataset(source, nap_long if workers else None), 4, collate_fn=list,
+    num_workers=workers, worker_type=kind)
 iterator = iter(loader)
 at = []
 def interrupt():
     at.append(time.monotonic())
     os.kill(os.getpid(), signal.SIGINT)
-threading.Timer(1.0, interrupt).start()
-try:
-    next(iterator)
-except KeyboardInterrupt:
-    print("interrupted after", time.monotonic() - at[0], flush=True)
-    for process in multiprocessing.active_children():
-        process.kill()
-    os._exit(0)
+took = []
+while len(took) < 8 and (not took or took[-1] > 0.1):
+    threading.Timer(0.3, interrupt).start()
+    try:
+        next(iterator)
+    except KeyboardInterrupt:
+        took.append(time.monotonic() - at[-1])
+print(min(took), flush=True)
+for process in multiprocessing.active_children():
+    process.kill()
+os._exit(0)
 """
+
+
+@pytest.mark.parametrize("kind", ["none", "process", "thread"])
+def test_interrupted(node: Node, files: Path, kind: str) -> None:
+    """Ctrl-C in `next` raises within 100 ms, whatever the daemon or the workers do: some of the
+    times at least, because a machine may have other things to do."""
+    arguments = [SLOW, "0", "process"] if kind == "none" else [str(files), "1", kind]
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True,
+        timeout=60, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(
             [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         )},
     )
-    assert done.stdout.startswith("interrupted after"), done.stderr
-    # 0.1 s on a machine that does nothing else.
-    assert float(done.stdout.split()[-1]) < 2.0
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) <= 0.1
 
 
 def nap_long(sample: belady.Sample) -> int:

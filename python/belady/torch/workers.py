@@ -7,15 +7,21 @@ and opens a session for that, so the daemon knows it ahead.
 
 With in_order=False PyTorch gives a task to whichever worker is free, so there are no shares:
 workers read each batch when asked, and a session of the loop's process has the daemon read ahead.
+
+A loop that is left must not wait for what its workers wait for: the loop's process and its workers
+share a number, that of the last run that nobody wants any more, and workers look at it while they
+wait.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from multiprocessing.sharedctypes import RawValue
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -55,6 +61,8 @@ class Options(NamedTuple):
 class Task(NamedTuple):
     """One batch for a worker; with its first of an epoch all those that it will be asked for."""
 
+    # Counts the times that these workers began an epoch.
+    run: int
     epoch: int
     number: int
     ids: Ids
@@ -80,19 +88,23 @@ class Outcome(NamedTuple):
 
 
 class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
-    """The worker's side. A task's item is its outcome; None in place of a task ends the session."""
+    """The worker's side. A task's item is its outcome; None in place of a task ends the session,
+    and so does a task of a run that was left."""
 
-    def __init__(self, reading: Reading, shape: Shaper, in_order: bool) -> None:
+    def __init__(self, reading: Reading, shape: Shaper, in_order: bool, left: Any) -> None:
         self._reading = reading
         self._shape = shape
         self._in_order = in_order
+        self._left = left
+        self._run = 0
         self._session: Optional[Source] = None
         self._reader: Optional[OnDemand] = None
 
     def __getitem__(self, task: Optional[Task]) -> Optional[Outcome]:
-        if task is None:
+        if task is None or task.run <= self._left.value:
             self._end()
             return None
+        self._run = task.run
         stats = Stats()
         value, error = None, None
         decoding = Meter()
@@ -112,6 +124,9 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         known = given_up(self._reading.place.socket)
         return Outcome(task.number, value, error, asdict(stats), swaps, said, known)
 
+    def _unwanted(self) -> bool:
+        return bool(self._run <= self._left.value)
+
     def _read(self, task: Task, stats: Stats) -> Batch:
         try:
             return self._read_in_turn(task, stats) if self._in_order else self._ask(task, stats)
@@ -124,7 +139,9 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     def _read_in_turn(self, task: Task, stats: Stats) -> Batch:
         if task.share is not None:
             self._end()
-            reading = replace(self._reading, share=task.part, begins=task.begins)
+            reading = replace(
+                self._reading, share=task.part, begins=task.begins, unwanted=self._unwanted
+            )
             self._session = begin(reading, wire.Start(0, 0, 0), stats, task.share)
         if self._session is None:
             raise BeladyError(f"batch {task.number} was asked for before its epoch was begun")
@@ -138,7 +155,7 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
 
     def _ask(self, task: Task, stats: Stats) -> Batch:
         if self._reader is None:
-            self._reader = OnDemand(self._reading)
+            self._reader = OnDemand(replace(self._reading, unwanted=self._unwanted))
         batch = self._reader.read(task.ids)
         if list(batch.ids) != list(task.ids):
             raise OrderDrift(
@@ -162,6 +179,7 @@ class _Tasks:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
+        self.run = 0
         self.epoch = 0
         self.begins = 0
         self.plan = Plan((), None, tuple)
@@ -171,14 +189,14 @@ class _Tasks:
 
     def __iter__(self) -> Iterator[Task]:
         k, epoch, (batches, whole, more) = self._workers, self.epoch, self.plan
-        number, begins = 0, self.begins
+        number, run, begins = 0, self.run, self.begins
         while batches:
             for i, ids in enumerate(batches):
                 share = batches[i::k] if i < k else None
                 part = None
                 if share is not None and whole is not None:
                     part = {**whole, "first": i, "step": k}
-                yield Task(epoch, number + i, ids, share, part, begins)
+                yield Task(run, epoch, number + i, ids, share, part, begins)
             number += len(batches)
             batches = more()
 
@@ -199,6 +217,7 @@ class Pool:
         self._options = options
         self._tasks = _Tasks(k)
         self._latest: Optional[Results] = None
+        self._left = RawValue(ctypes.c_uint64, 0)
         extra: dict[str, Any] = {}
         if options.prefetch_factor is not None:
             extra["prefetch_factor"] = options.prefetch_factor
@@ -207,8 +226,8 @@ class Pool:
         if not options.in_order:
             extra["in_order"] = False
         self._stock: Any = torch.utils.data.DataLoader(
-            Batches(reading, shape, options.in_order), batch_size=None, sampler=self._tasks,
-            collate_fn=_same, num_workers=k, pin_memory=options.pin_memory,
+            Batches(reading, shape, options.in_order, self._left), batch_size=None,
+            sampler=self._tasks, collate_fn=_same, num_workers=k, pin_memory=options.pin_memory,
             worker_init_fn=options.worker_init_fn, generator=options.generator,
             multiprocessing_context=options.multiprocessing_context,
             persistent_workers=options.persistent_workers, **extra,
@@ -231,18 +250,19 @@ class Pool:
         """
         seeds = self._latest is None
         if self._latest is not None:
-            self._latest.superseded = True
+            self._latest.supersede()
         generator = self._options.generator or torch.default_generator
         before = generator.get_state()
         if not resumed and seeds:
             torch.empty((), dtype=torch.int64).random_(generator=generator)
         self._tasks.epoch, self._tasks.begins = epoch, begins
+        self._tasks.run += 1
         self._tasks.plan = plan()
         after = before if resumed else generator.get_state()
         generator.set_state(before)
         stock = iter(self._stock)
         generator.set_state(after)
-        self._latest = Results(stock, self._options)
+        self._latest = Results(stock, self._options, self._tasks.run, self._left)
         return self._latest
 
     def close(self) -> None:
@@ -253,18 +273,19 @@ class Pool:
 class Results:
     """What the workers made of one epoch's tasks."""
 
-    def __init__(self, stock: Any, options: Options) -> None:
+    def __init__(self, stock: Any, options: Options, run: int, left: Any) -> None:
         self._stock = stock
+        self._run = run
+        self._left = left
         self._workers = options.num_workers
         self._persist = options.persistent_workers
         self._timeout_s = options.timeout
         self._exhausted = False
         self._received = 0
-        # Another epoch was begun with the same processes.
-        self.superseded = False
+        self._superseded = False
 
     def next(self) -> Outcome:
-        if self.superseded:
+        if self._superseded:
             raise LoaderClosed(
                 "persistent workers serve one iterator at a time, and a newer one has them: go on"
                 " with that one, or leave persistent_workers False"
@@ -309,16 +330,23 @@ class Results:
         finally:
             stock._timeout = 0  # beginning another epoch waits for what is under way
 
+    def supersede(self) -> None:
+        """Another epoch is begun with the same processes."""
+        self._superseded = True
+        self._left.value = self._run
+
     def leave(self) -> None:
         """The loop was left. Persistent workers stay, but give back what was sent ahead to them."""
         if not self._persist:
             self.close()
-        elif not self._exhausted and not self.superseded:
+        elif not self._exhausted and not self._superseded:
+            self._left.value = self._run
             for queue in self._stock._index_queues:
                 queue.put((-1, None))  # the next epoch's beginning drops the answer
 
     def close(self) -> None:
         """End the workers now, even where an exception's frames still hold their iterator."""
+        self._left.value = max(self._left.value, self._run)
         self._stock._shutdown_workers()
 
 
