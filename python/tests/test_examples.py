@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import subprocess
 import sys
@@ -13,6 +14,12 @@ import pytest
 from conftest import Node
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_compiles(script: Path, tmp_path: Path) -> None:
+    """All of them, those that need a GPU to run too."""
+    py_compile.compile(str(script), str(tmp_path / "out"), doraise=True)
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import belady
 import belady.accelerate
-from conftest import BELADY, ROOT, Node
+from belady import daemon
+from conftest import BELADY, ROOT, Node, temporary
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it uses what setuptools would rather not have used
@@ -252,14 +254,19 @@ class Model(lightning.pytorch.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def test_lightning_resumes_inside_an_epoch(dataset: belady.Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lightning_resumes_inside_an_epoch(
+    dataset: belady.Dataset, tmp_path: Path, workers: int
+) -> None:
     """Killed at step 9 of 13, with checkpoints every three: it goes on with the tenth batch."""
     dataset.transform = pair
 
     def trained(model: Model, folder: Path, resume: str | None = None) -> Model:
         checkpoint = ModelCheckpoint(folder, "{step}", every_n_train_steps=3, save_top_k=-1)
         trainer = lightning.pytorch.Trainer(max_epochs=2, callbacks=[checkpoint], **QUIET)
-        with belady.DataLoader(dataset, 16, shuffle=True, seed=7) as loader:
+        with belady.DataLoader(
+            dataset, 16, shuffle=True, seed=7, num_workers=workers
+        ) as loader:
             trainer.fit(model, loader, ckpt_path=resume)
         return model
 
@@ -336,10 +343,10 @@ def counted(path: Path) -> tuple[int, int]:
     return requests, size
 
 
-def torchrun(script: Path, *arguments: str) -> None:
+def torchrun(script: Path, *arguments: str, ranks: int = 2) -> None:
     done = subprocess.run(
         # Its defaults for redirects and tee, 0, are not understood by PyTorch 1.13 on Python 3.11.
-        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone",
+        [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--standalone",
          "--redirects=1", "--tee=1", "--monitor_interval=0.1", str(script), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1",
              "PYTHONWARNINGS": "ignore", "BELADY_BIN": BELADY},
@@ -377,6 +384,49 @@ def test_ranks_share_one_daemon_and_one_read(own_node: Node, tmp_path: Path, kin
     assert counted(counts)[1] - before == 200 * 10_000
     (status,) = own_node.status()["datasets"]
     assert status["pump"]["misses"] == 200
+
+
+EIGHT = '''
+import os, sys, torch.distributed, belady
+from belady import daemon
+
+torch.distributed.init_process_group("gloo")
+loader = belady.DataLoader(sys.argv[1], 5, shuffle=True, seed=3, collate_fn=list)
+seen = [sample.id for _ in range(2) for batch in loader for sample in batch]
+torch.distributed.barrier()
+pid = daemon.status(os.environ["BELADY_SOCKET"])["pid"]
+with open(os.path.join(sys.argv[2], os.environ["RANK"]), "w") as file:
+    print(pid, *seen, file=file)
+loader.close()
+'''
+
+
+def test_eight_ranks_start_one_daemon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody started one and nobody scanned the dataset: one rank does each, and what all of them
+    read in two epochs is asked of the origin once."""
+    node = Node(temporary())
+    for key, value in {**node.environment(), "BELADY_RAM": "64MiB"}.items():
+        monkeypatch.setenv(key, value)
+    counts = node.folder / "counts"
+    script, seen = tmp_path / "train.py", tmp_path / "seen"
+    script.write_text(EIGHT)
+    seen.mkdir()
+    url = f"throttle+synth://eight?samples=400&size=10KB&throttle.counts={counts}"
+    try:
+        torchrun(script, url, str(seen), ranks=8)
+        (read,) = node.status()["datasets"]
+        started = (node.folder / "serve.log").read_text()
+    finally:
+        running = daemon.find()
+        if running is not None:
+            os.kill(daemon.status(running.socket)["pid"], signal.SIGTERM)
+    told = [[int(word) for word in path.read_text().split()] for path in seen.iterdir()]
+    assert len(told) == 8 and len({pid for pid, *_ in told}) == 1
+    assert sorted(i for _, *ids in told for i in ids) == sorted([*range(400)] * 2)
+    assert counted(counts) == (400, 400 * 10_000) and read["pump"]["misses"] == 400
+    assert started.count("daemon-started") == 1, started
 
 
 METRICS = '''
