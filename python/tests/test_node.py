@@ -37,7 +37,7 @@ def test_a_rank_of_many(node: Node, options: dict[str, Any]) -> None:
     """Nodes elsewhere take nothing of this one's staging: a plain loop is lent every batch."""
     world = {} if "sampler" in options else {"shuffle": True, "seed": 1}
     with belady.DataLoader(
-        "synth://many?samples=20000&size=4KB", 8, collate_fn=len, rank=0, world_size=512,
+        "synth://many?samples=20000&size=8KB", 8, collate_fn=len, rank=0, world_size=512,
         **world, **options,
     ) as loader:
         for _ in range(2):
