@@ -49,15 +49,24 @@ def calls(loader: belady.DataLoader) -> float:
 
 
 def imported() -> dict[str, Any]:
-    """In the middle of an epoch that the user's generator shuffled."""
-    generator = torch.Generator().manual_seed(5)
-    source = "synth://imported?samples=1000&size=1KB"
-    with belady.DataLoader(
-        source, 10, shuffle=True, generator=generator, collate_fn=list
-    ) as loader:
-        next(iter(loader))
-        return {"generator_bytes": len(pickle.dumps(loader.state_dict())),
-                "generator_seconds": calls(loader)}
+    """In the middle of an epoch that the user's generator shuffled. The state must be what another
+    generator goes on from."""
+    def loader_of(seed: int) -> belady.DataLoader:
+        generator = torch.Generator().manual_seed(seed)
+        source = "synth://imported?samples=1000&size=1KB"
+        return belady.DataLoader(source, 10, shuffle=True, generator=generator, collate_fn=list)
+
+    with loader_of(5) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        out = {"generator_bytes": len(pickle.dumps(state)), "generator_seconds": calls(loader)}
+        due = [s.id for s in next(iterator)]
+    with loader_of(6) as loader:
+        loader.load_state_dict(state)
+        if [s.id for s in next(iter(loader))] != due:
+            sys.exit("position: the generator's state is not in the state: the figures are void")
+    return out
 
 
 def main() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import array
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Optional
 
 from belady.computed import Source
-from belady.epochs import Epoch, Ids, Order
+from belady.epochs import Ids
 from belady.errors import BeladyError, SampleError
 from belady.feed import Feed
 from belady.replacing import LASTING
-from belady.sampling import Sampled
+from belady.sampling import Drawn
 from belady.session import Batch
 
 
@@ -22,30 +22,24 @@ class Delivery:
     It belongs to one thread at a time; only `cancel` may come from another.
     """
 
-    def __init__(self, feed: Feed, epoch: Epoch, source: Optional[Iterator[Ids]] = None) -> None:
-        """What the stock loader draws for an epoch's order is drawn here. `source` is a batch
-        sampler's iterator that was made before."""
-        order: Order = feed.order
+    def __init__(self, feed: Feed, drawn: Drawn) -> None:
         self._feed = feed
-        self._dealing = order.dealing()
+        self._dealing = feed.order.dealing()
         self._expected: Optional[array.array[int]] = None
-        self._sampled: Optional[Sampled] = None
-        self._window: list[Ids] = []
+        self._epoch, first, self._sampled = drawn
+        self._window: Sequence[Ids] = ()
         self._cancelled = False
         # Counted from where the epoch was begun or resumed: the batch that is due, and of what is
         # known of a sampler's epoch, or of all others, the beginning and the end.
         self.number = 0
         self._begin, self._end = 0, 0
         self._session: Optional[Source] = None
-        if order.kind == "explicit":
-            self.epoch = epoch
-            self._sampled = Sampled(order, epoch.position, source)
-            self._go_on()
+        if self._sampled is not None:
+            self._open(first)
         else:
-            self.epoch = order.drawn(epoch)
-            self._end = self._dealing.batches(epoch.position)
+            self._end = self._dealing.batches(self._epoch.position)
             if self._end:
-                self._session = feed.open(self.epoch)
+                self._session = feed.open(self._epoch)
 
     def next(self) -> Optional[Batch]:
         """The batch that is due; None after the epoch's last.
@@ -77,13 +71,15 @@ class Delivery:
 
     def _go_on(self) -> bool:
         """Ask for what a sampler gives next; False at the epoch's end."""
-        window = [] if self._sampled is None else self._sampled.window()
+        return self._sampled is not None and self._open(self._sampled.window())
+
+    def _open(self, window: Sequence[Ids]) -> bool:
         if not window:
             return False
         self.close()
         self._window = window
         self._begin, self._end = self._end, self._end + len(window)
-        self._session = self._feed.open(self.epoch, window)
+        self._session = self._feed.open(self._epoch, window)
         if self._cancelled:
             self._session.cancel()
         return True
@@ -93,7 +89,7 @@ class Delivery:
         if self._sampled is not None:
             return list(self._window[number - self._begin])
         if self._expected is None:
-            self._expected = self._feed.order.expected(self.epoch)
+            self._expected = self._feed.order.expected(self._epoch)
         at = number * self._dealing.batch
         return self._expected[at : at + self._dealing.batch].tolist()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
@@ -21,25 +21,33 @@ Ids = Sequence[int]
 
 
 class Epoch(NamedTuple):
-    """One epoch as an iterator reads it: where it begins, and its seed if that was drawn."""
+    """One epoch as an iterator reads it: where it begins, and what its order was drawn from."""
 
     number: int
-    position: int
-    seed: Optional[int]
+    position: int = 0
+    # RandomSampler's, once it was drawn.
+    seed: Optional[int] = None
+    # The user's generator, as it was before it drew the order; if the epoch was not begun, before
+    # it drew base_seed.
+    generator: Optional[str] = None
+    begun: bool = False
+    # Of what the sampler gave this rank first.
+    digest: Optional[str] = None
 
 
 class Progress:
     """How far an iterator has come. The loader keeps it and not the iterator, whose end, when a
     loop is left early, is what gives its leases back."""
 
-    __slots__ = ("epoch", "given", "exhausted", "_dealing", "_ahead", "_raised")
+    __slots__ = ("asked", "epoch", "given", "exhausted", "_order", "_ahead", "_raised")
 
     def __init__(self, epoch: Epoch, order: Order) -> None:
-        self.epoch = epoch
+        # As the loader asked for it, and as it is read.
+        self.asked = self.epoch = epoch
         # Batches from the epoch's beginning on that were all returned.
         self.given = 0
         self.exhausted = False
-        self._dealing = None if order.kind == "explicit" else order.dealing()
+        self._order = order
         self._ahead: set[int] = set()
         self._raised: set[int] = set()
 
@@ -61,12 +69,15 @@ class Progress:
         """The loop was given an exception in place of a batch, which a checkpoint still has due."""
         self._raised.add(number)
 
+    def renumber(self, number: int) -> None:
+        """Count it as another epoch: its order does not depend on its number."""
+        self.asked = self.asked._replace(number=number)
+        self.epoch = self.epoch._replace(number=number)
+
     def position(self) -> Epoch:
-        """Before the first batch that was not returned. Orders of a sampler count in batches."""
+        """Before the first batch that was not returned."""
         e = self.epoch
-        if self._dealing is None:
-            return e._replace(position=e.position + self.given)
-        return e._replace(position=self._dealing.position(e.position, self.given))
+        return e._replace(position=self._order.after(e.position, self.given))
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,15 @@ class Order:
         return "torch-distributed"
 
     @property
+    def source(self) -> str:
+        """What says in which order samples come: the kind, or what was given in its place."""
+        if self.batch_sampler is not None:
+            return "batch_sampler"
+        if self.sampler is not None:
+            return "sampler"
+        return "generator" if self.kind == "explicit" else self.kind
+
+    @property
     def foreseen(self) -> bool:
         """True if all epochs are known from the beginning."""
         return self.kind in ("sequential", "torch-distributed")
@@ -105,6 +125,24 @@ class Order:
     def dealing(self) -> Dealing:
         return Dealing(len(self.dataset), self.world.size, self.batch_size or 1, self.drop_last,
                        self.sampler_drop_last)
+
+    def samples(self) -> int:
+        """Samples of a whole epoch, on this rank."""
+        return self.dealing().of_rank(0)
+
+    def ids(self, epoch: int) -> Iterator[int]:
+        """This rank's samples of a whole epoch, drawn as RandomSampler does where they are."""
+        if self.source == "generator":
+            return iter(self.permutation())
+        if self.source == "batch_sampler":  # beside which PyTorch's sampler is a sequential one
+            return iter(range(len(self.dataset)))
+        return iter(self.expected(self.drawn(Epoch(epoch))))
+
+    def permutation(self) -> Iterable[int]:
+        """RandomSampler with the user's generator."""
+        from belady.torch import permutation
+
+        return permutation(len(self.dataset), self.generator)
 
     def batches(self) -> int:
         """Batches of a whole epoch, on this rank."""
@@ -115,6 +153,15 @@ class Order:
             size = self.batch_size or 1
             return n // size if self.drop_last else -(-n // size)
         return self.dealing().batches(0)
+
+    def after(self, position: int, batches: int) -> int:
+        """A position so many batches further. It counts samples; a batch sampler's counts batches,
+        whose size is not known."""
+        if self.batch_sampler is not None:
+            return position + batches
+        if self.sampler is not None:
+            return position + batches * (self.batch_size or 1)
+        return self.dealing().position(position, batches)
 
     def spec(self, drawn: Optional[int]) -> dict[str, Any]:
         """What the daemon is told (docs/format/order.md)."""
@@ -136,6 +183,25 @@ class Order:
                 spec["torch"] = version()
         return spec
 
+    def index_iterator(self) -> Optional[Iterator[Any]]:
+        """What the stock loader makes before it draws base_seed and, where it has workers, again
+        after: a sampler may draw in its `__iter__`. Where batches are made of a sampler's samples,
+        that is first asked when the first batch is."""
+        if self.batch_sampler is not None:
+            return iter(self.batch_sampler)
+        if self.sampler is not None and self.batch_size is None:
+            return iter(self.sampler)
+        return None
+
+    def restored(self, epoch: Epoch) -> Epoch:
+        """Set the user's generator to what a state says it was before this epoch was begun."""
+        if epoch.generator is None or epoch.begun:
+            return epoch
+        from belady.torch import set_generator_state
+
+        set_generator_state(self.generator, epoch.generator)
+        return epoch._replace(generator=None)
+
     def draw_base_seed(self, epoch: Epoch) -> None:
         """What the stock loader draws for every epoch, whether workers use it or not.
 
@@ -147,10 +213,18 @@ class Order:
             draw_seed(self.generator)
 
     def drawn(self, epoch: Epoch) -> Epoch:
-        """The epoch with RandomSampler's seed, drawn where RandomSampler draws it."""
-        if self.kind != "torch-random" or epoch.seed is not None:
+        """The epoch with RandomSampler's seed, drawn where RandomSampler draws it, or with the
+        state of the user's generator, which is set if this epoch was drawn from it before."""
+        if self.kind == "torch-random" and epoch.seed is None:
+            return epoch._replace(seed=_draw_sampler_seed())
+        if self.source != "generator":
             return epoch
-        return epoch._replace(seed=_draw_sampler_seed())
+        from belady.torch import generator_state, set_generator_state
+
+        if epoch.generator is None:
+            return epoch._replace(generator=generator_state(self.generator), begun=True)
+        set_generator_state(self.generator, epoch.generator)
+        return epoch
 
     def expected(self, epoch: Epoch) -> array.array[int]:
         """The ids that PyTorch's sampler gives this rank from a position on."""

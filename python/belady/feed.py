@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
@@ -56,7 +56,7 @@ class Feed:
         self._said_replaced = False
         self._closed = False
 
-    def open(self, epoch: Epoch, batches: Optional[list[Ids]] = None) -> Source:
+    def open(self, epoch: Epoch, batches: Optional[Sequence[Ids]] = None) -> Source:
         """A session that is due at an epoch's beginning or position; the parked one if it is.
 
         `batches` is what is known of what a sampler has left of it.
@@ -87,6 +87,10 @@ class Feed:
             _begun[key] += 1
             self._begins = _begun[key]
         return self._begins
+
+    def begin_anew(self) -> None:
+        """What is opened next is no going on: nothing was read of what was opened before."""
+        self._last = None
 
     def reading_of_workers(self, workers: int) -> Reading:
         """What each of so many workers opens, with the batches that are its own.
@@ -120,7 +124,7 @@ class Feed:
         if not self.order.foreseen or self._closed or self.order.dataset.place.off:
             return
         self.unpark()
-        first = self.order.left(Epoch(epoch, 0, None), batches)
+        first = self.order.left(Epoch(epoch), batches)
         reading = self.reading_of_workers(workers)
         # A job of its own: what nobody is given is no part of the record of what was.
         reading = replace(reading, job=f"{reading.job}-ahead")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -18,7 +18,7 @@ from belady.epochs import Epoch, Ids, Progress
 from belady.errors import BeladyError, LoaderClosed
 from belady.feed import Feed
 from belady.reading import learn
-from belady.sampling import Plan, Sampled
+from belady.sampling import Drawn, Plan, draw
 from belady.session import Stats
 from belady.shape import Shaper
 
@@ -37,9 +37,11 @@ class LocalIterator:
         self._shape = shape
         self._finish = finish
         self.progress = Progress(epoch, order)
+        self.progress.epoch = order.restored(epoch)
+        self._drawn: Optional[Drawn] = None
         self._delivery: Optional[Delivery] = None
         self._closed = False
-        self._source = None if order.batch_sampler is None else iter(order.batch_sampler)
+        self._source = order.index_iterator()
         order.draw_base_seed(epoch)
         if feed.arena is not None:
             feed.arena.begin()
@@ -49,16 +51,22 @@ class LocalIterator:
 
     def _begin(self) -> Delivery:
         """The stock loader draws for an order at the first `next`, and so must this."""
-        self._delivery = Delivery(self._feed, self.progress.epoch, self._source)
-        self.progress.epoch = self._delivery.epoch
+        if self._drawn is None:
+            self._drawn = draw(self._feed.order, self.progress.epoch, self._source)
+            self.progress.epoch = self._drawn.epoch
+        self._delivery = Delivery(self._feed, self._drawn)
         return self._delivery
 
-    def move(self, epoch: Epoch) -> None:
-        """Read another epoch, of an order that is foreseen; nothing was returned yet."""
-        if self._feed.order.foreseen:
-            if self._delivery is not None:
-                self._delivery.close()
-            self._delivery, self.progress.epoch = None, epoch
+    def move(self, number: int) -> None:
+        """Read another epoch in place of this one, of which nothing was returned yet."""
+        if not self._feed.order.foreseen:
+            self.progress.renumber(number)
+            return
+        if self._delivery is not None:
+            self._delivery.close()
+        self._feed.begin_anew()
+        self._drawn = self._delivery = None
+        self.progress.asked = self.progress.epoch = Epoch(number)
 
     def __iter__(self) -> LocalIterator:
         return self
@@ -103,26 +111,43 @@ class WorkerIterator:
         self._total = 0
         self._ahead: Optional[Source] = None
         self.progress = Progress(epoch, feed.order)
+        self.progress.epoch = feed.order.restored(epoch)
+        resumed = epoch.position > 0
+        if pool.fresh and not resumed:
+            feed.order.index_iterator()
         self._results: Optional[Results] = pool.begin(
-            epoch.number, feed.begins(epoch), self._batches, resumed=epoch.position > 0
+            epoch.number, feed.begins(epoch), self._batches, resumed
+        )
+
+    def move(self, number: int) -> None:
+        """Read another epoch in place of this one, of which nothing was returned yet."""
+        if not self._feed.order.foreseen or self._results is None:
+            self.progress.renumber(number)
+            return
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+        self._feed.begin_anew()
+        self.progress.asked = self.progress.epoch = Epoch(number)
+        self._results = self._pool.begin_instead(
+            number, self._feed.begins(self.progress.epoch), self._batches
         )
 
     def _batches(self) -> Plan:
         """What is known of what is left of this rank's epoch. What is drawn for that is drawn
         here."""
-        order, epoch = self._feed.order, self.progress.epoch
-        more: Callable[[], list[Ids]] = list
-        if order.kind == "explicit":
-            source = None if order.batch_sampler is None else iter(order.batch_sampler)
-            sampled = Sampled(order, epoch.position, source)
-            batches, more = sampled.window(), sampled.window
-            sampled.run_out()
+        order = self._feed.order
+        epoch, first, sampled = draw(order, self.progress.epoch, order.index_iterator())
+        self.progress.epoch = epoch
+        more: Callable[[], Sequence[Ids]] = list
+        if sampled is None:
+            batches: Sequence[Ids] = order.left(epoch)
         else:
-            epoch = self.progress.epoch = order.drawn(epoch)
-            batches = order.left(epoch)
+            batches, more = first, sampled.window
+            sampled.run_out()
         self._total = len(batches)
         if not self._pool.in_order and batches:
-            self._ahead = self._feed.open(epoch, batches if order.kind == "explicit" else None)
+            self._ahead = self._feed.open(epoch, None if sampled is None else first)
             self._ahead.count_in(Stats())
             self._leave_direct()
         return Plan(batches, order.whole(epoch), more)

@@ -8,18 +8,27 @@ session serves epoch after epoch, so that the next epoch's first batches wait wh
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Union
 
+from belady import state
 from belady.dataset import Dataset
 from belady.decode import Meter
 from belady.epochs import Epoch, Ids, Order, Progress
-from belady.errors import BadRequest, LoaderClosed, StateMismatch
+from belady.errors import BadRequest, LoaderClosed
 from belady.feed import Feed
 from belady.iterators import LocalIterator, WorkerIterator
-from belady.options import ARENA, PREFETCH_FACTOR, PROCESS, REPLACE, THREAD, refuse, whole
+from belady.options import (
+    ARENA,
+    PREFETCH_FACTOR,
+    PROCESS,
+    REPLACE,
+    THREAD,
+    refuse,
+    whole,
+    whole_if_given,
+)
 from belady.replacing import Replacing
 from belady.shape import STACK, Shaper
 from belady.threads import Options as ThreadOptions
@@ -30,12 +39,12 @@ if TYPE_CHECKING:
     from belady.torch.pinning import Pinning
     from belady.torch.workers import Pool
 
-STATE_VERSION = 1
 _AnyIterator = Union[LocalIterator, ThreadIterator, WorkerIterator]
 
 
 class EpochSampler:
-    """`loader.sampler`: what frameworks call `set_epoch` on."""
+    """`loader.sampler` where the user gave none: the samples of this rank, and what frameworks call
+    `set_epoch` on."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = weakref.ref(loader)
@@ -44,6 +53,16 @@ class EpochSampler:
         loader = self._loader()
         if loader is not None:
             loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        loader = self._loader()
+        return 0 if loader is None else loader.order.samples()
+
+    def __iter__(self) -> Iterator[int]:
+        """All that this rank reads in the epoch that is being read or comes next. As in PyTorch a
+        shuffled order without a seed is drawn anew."""
+        loader = self._loader()
+        return iter(()) if loader is None else loader.order.ids(loader._position().number)
 
 
 class DataLoader:
@@ -107,9 +126,13 @@ class DataLoader:
         worker_type: Literal["process", "thread"] = "process",
         mesh: Any = None,
     ) -> None:
-        whole(True, batch_size=batch_size, prefetch_factor=prefetch_factor, seed=seed, rank=rank,
-              world_size=world_size)
-        whole(False, num_workers=num_workers, lookahead=lookahead)
+        batch_size = whole_if_given("batch_size", batch_size)
+        prefetch_factor = whole_if_given("prefetch_factor", prefetch_factor)
+        seed = whole_if_given("seed", seed)
+        rank = whole_if_given("rank", rank)
+        world_size = whole_if_given("world_size", world_size)
+        num_workers = whole("num_workers", num_workers)
+        lookahead = whole("lookahead", lookahead)
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -147,7 +170,7 @@ class DataLoader:
         )
         self._pool: Union[Pool, Threads, None] = None
         self._pinning: Optional[Pinning] = None
-        self._next = Epoch(0, 0, None)
+        self._next = Epoch(0)
         self._follows = False  # set_epoch was called: epochs no longer advance by themselves
         self._progress: Optional[Progress] = None
         self._iterators: weakref.WeakSet[_AnyIterator] = weakref.WeakSet()
@@ -164,8 +187,9 @@ class DataLoader:
         unread = self._unread()
         if unread is not None and (not self._follows or unread.number == epoch.number):
             epoch = unread
-        self._next = Epoch(epoch.number if self._follows else epoch.number + 1, 0, None)
         iterator = self._iterator(epoch)
+        # Not before: if that is interrupted, or no daemon serves, this epoch is still to be read.
+        self._next = Epoch(epoch.number if self._follows else epoch.number + 1)
         self._progress = iterator.progress
         self._iterators.add(iterator)
         return iterator
@@ -176,7 +200,7 @@ class DataLoader:
         now = self._progress
         if now is None or not now.untouched or any(i.progress is now for i in self._iterators):
             return None
-        return now.epoch if now.epoch.position else now.epoch._replace(seed=None)
+        return now.asked
 
     def _refuse_another_world(self) -> None:
         """A loader deals for the world it was made in: in another one ranks would read the same
@@ -196,16 +220,16 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iterators read, as DistributedSampler's; a position that was
         loaded for this epoch stays."""
-        whole(False, epoch=epoch)
+        epoch = whole("epoch", epoch)
         followed, self._follows = self._follows, True
         if epoch != self._next.number:
-            self._next = Epoch(epoch, 0, None)
+            self._next = Epoch(epoch)
         now = self._progress
         if now is not None and now.untouched and now.epoch.number != epoch and not followed:
             # Nobody chose that one's epoch: Lightning says which only after it has the iterator.
             for iterator in self._iterators:
-                if iterator.progress is now and isinstance(iterator, LocalIterator):
-                    iterator.move(Epoch(epoch, 0, None))
+                if iterator.progress is now:
+                    iterator.move(epoch)
         if now is not None and (now.exhausted or now.epoch.number != epoch):
             self._progress = None
         set_epoch = getattr(self.order.sampler, "set_epoch", None)
@@ -214,55 +238,34 @@ class DataLoader:
 
     # -- position
 
-    def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was returned: small, the same on every rank, and
-        good for any world size and batch size."""
-        now, epoch = self._progress, self._next
+    def _position(self) -> Epoch:
+        """Where the loop is: in an epoch, or before the next one."""
+        now = self._progress
         if now is not None and not now.exhausted:
-            epoch = now.position()
-        elif now is not None and self._follows:
-            epoch = Epoch(now.epoch.number + 1, 0, None)
-        return {
-            "version": STATE_VERSION,
-            "epoch": epoch.number,
-            "position": epoch.position,
-            "samples": len(self.dataset),
-            "content": self.dataset.manifest.content,
-            "order": self.order.kind,
-            "seed": epoch.seed if self.order.kind == "torch-random" else self.seed,
-            "shuffle": self.shuffle,
-        }
+            return now.position()
+        if now is not None and self._follows:
+            return Epoch(now.epoch.number + 1)
+        return self._next
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position. Iterators that are alive stay where they are."""
-        if not isinstance(state, dict):
-            raise TypeError(
-                f"a state is the dict that state_dict() returned, not of type"
-                f" {type(state).__name__}"
-            )
-        if state.get("version") != STATE_VERSION:
-            raise StateMismatch(
-                f"the state's version is {state.get('version')!r}, and {STATE_VERSION} is read"
-            )
-        mine = self.state_dict()
-        for key, what in (
-            ("content", "dataset"), ("samples", "dataset"), ("order", "kind of order"),
-            ("shuffle", "kind of order"), ("seed", "seed"),
-        ):
-            if key == "seed" and self.order.kind == "torch-random":
-                continue  # drawn, and so a part of the position
-            if state.get(key) != mine[key]:
-                raise StateMismatch(
-                    f"the state is of another {what}: its {key} is {state.get(key)!r} and this"
-                    f" loader's {mine[key]!r}"
-                )
-        most = sys.maxsize if self.order.kind == "explicit" else len(self.dataset)
-        for key, limit in (("epoch", sys.maxsize), ("position", most)):
-            value = state.get(key)
-            if not isinstance(value, int) or not 0 <= value <= limit:
-                raise StateMismatch(f"the state's {key} is {value!r}: state_dict() gave no such")
-        seed = state["seed"] if self.order.kind == "torch-random" else None
-        self._next = Epoch(state["epoch"], state["position"], seed)
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch that was returned. With a seed, or unshuffled, it is
+        small, the same on every rank, and good for any world size and batch size; without a seed
+        for a world of one.
+
+        With `generator` it holds that one's state, with which a resumed epoch is shuffled again.
+        With `sampler` it is good for any batch size, with `batch_sampler` for the same batches, and
+        inside an epoch for the same world; what they give must be the same again.
+        """
+        # Persistent workers are seeded once, and so no base_seed is drawn before their next epoch.
+        begun = self._pool is not None or (
+            self._progress is not None and not self._progress.exhausted
+        )
+        return state.of(self.order, self._position(), begun)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a position, or raise StateMismatch. Iterators that are alive stay where they
+        are."""
+        self._next = state.read(self.order, state_dict)
         self._progress = None
 
     # -- the rest

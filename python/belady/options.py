@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import operator
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -20,13 +21,15 @@ ARENA = "arena"
 PREFETCH_FACTOR = 2
 
 
-def whole(optional: bool, **arguments: Any) -> None:
-    """Raise for the first argument that is no whole number; None is one where it is optional."""
-    for name, value in arguments.items():
-        if value is None and optional:
-            continue
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"{name} is {value!r}, but must be a whole number")
+def whole(name: str, value: Any) -> int:
+    """An argument that must be a whole number, of whatever type, as Python's."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r}, but must be a whole number")
+    return operator.index(value)
+
+
+def whole_if_given(name: str, value: Any) -> Optional[int]:
+    return None if value is None else whole(name, value)
 
 
 def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:

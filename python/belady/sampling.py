@@ -3,13 +3,16 @@ window after window, since a sampler need not end."""
 
 from __future__ import annotations
 
+import array
+import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import index
 from typing import Any, NamedTuple, Optional
 
-from belady.epochs import Ids, Order
-from belady.errors import BadRequest
+from belady.epochs import Epoch, Ids, Order
+from belady.errors import BadRequest, StateMismatch
 
 # Samples that are asked of a sampler ahead of the loop if it does not say how many there are.
 WINDOW_SAMPLES = 1 << 16
@@ -25,30 +28,53 @@ class Plan(NamedTuple):
     more: Callable[[], Sequence[Ids]]
 
 
-class Sampled:
-    """One epoch of an explicit order, from a batch on."""
+class Drawn(NamedTuple):
+    """An epoch after all that PyTorch draws where its order begins was drawn; and, of an explicit
+    order, its first batches and what gives the others."""
 
-    def __init__(self, order: Order, first: int, source: Optional[Iterator[Ids]] = None) -> None:
-        """`source` is the batch sampler's iterator, if there is one."""
+    epoch: Epoch
+    first: Sequence[Ids] = ()
+    sampled: Optional[Sampled] = None
+
+
+def draw(order: Order, epoch: Epoch, iterator: Optional[Iterator[Any]]) -> Drawn:
+    """Draw an epoch's order as PyTorch does; `iterator` is what the order's index_iterator gave."""
+    epoch = order.drawn(epoch)
+    if order.kind != "explicit":
+        return Drawn(epoch)
+    sampled = Sampled(order, epoch, iterator)
+    first = sampled.window()
+    return Drawn(epoch._replace(digest=sampled.digest), first, sampled)
+
+
+class Sampled:
+    """One epoch of an explicit order, from a position on."""
+
+    def __init__(self, order: Order, epoch: Epoch, iterator: Optional[Iterator[Any]]) -> None:
         self._samples = len(order.dataset)
         self._size = order.batch_size or 1
         self._drop_last = order.drop_last
-        self._skip = first
+        self._source = order.source
+        self._skip = epoch.position
+        self._wanted = epoch.digest
+        # Of what was given first: all of it, or as much as is read ahead. Empty: nothing was yet.
+        self.digest = ""
         self._ended = False
-        self._batches = source
+        self._batches: Optional[Iterator[Ids]] = None
         given: Optional[Iterable[object]] = order.batch_sampler
-        if source is None:
-            given = order.sampler
-            if given is None:
-                from belady.torch import permutation
-
-                given = permutation(self._samples, order.generator)
-            self._ids: Iterator[int] = iter(given)  # type: ignore[arg-type]
+        if given is not None:
+            self._batches = iterator
+        else:
+            samples = order.permutation() if order.sampler is None else order.sampler
+            self._ids: Iterator[int] = iter(samples) if iterator is None else iterator
+            given = samples
         # What is read at once whatever it takes; of samples or, of a batch sampler, batches.
         self._length = _length(given)
 
     def window(self) -> list[Ids]:
         """The batches that come next; none at the epoch's end."""
+        if self._batches is None and not self.digest:
+            self._skip_samples()
         while not self._ended:
             batches = self._whole_batches() if self._batches is not None else self._cut()
             passed = min(self._skip, len(batches))
@@ -56,6 +82,31 @@ class Sampled:
             if len(batches) > passed:
                 return batches[passed:]
         return []
+
+    def _skip_samples(self) -> None:
+        """Leave out those before the position, which need not be where a batch of today ends."""
+        most = WINDOW_SAMPLES if self._length is None else self._length
+        head = self._checked(islice(self._ids, most))
+        self._prove([head])
+        skip, self._skip = self._skip, 0
+        if self._length is not None:
+            self._length = max(0, self._length - skip)
+        deque(islice(self._ids, max(0, skip - len(head))), maxlen=0)
+        self._ids = chain(head[skip:], self._ids)
+
+    def _prove(self, given: Iterable[Ids]) -> None:
+        """Whoever goes on in an epoch must be given what it was begun with."""
+        digest = hashlib.blake2b(digest_size=8)
+        for ids in given:
+            digest.update(len(ids).to_bytes(4, "little"))
+            digest.update(array.array("I", ids))
+        self.digest = digest.hexdigest()
+        if self._wanted not in (None, self.digest):
+            raise StateMismatch(
+                f"the {self._source.replace('_', ' ')} gives other samples than it gave before the"
+                " state was saved, so nothing tells what is left of them: make it the same, its"
+                " seed, its epoch or its generator's state from before that epoch included"
+            )
 
     def run_out(self) -> None:
         """Have a sampler whose samples were all given come to its own end: RandomSampler draws
@@ -81,6 +132,8 @@ class Sampled:
             out.append(self._checked(batch))
             samples += max(1, len(out[-1]))
         self._length = None
+        if not self.digest:
+            self._prove(out)
         return out
 
     def _cut(self) -> list[Ids]:

@@ -22,6 +22,7 @@ from belady.delivery import Delivery
 from belady.epochs import Epoch, Progress
 from belady.errors import LoaderClosed, SampleError, WaitTimeout
 from belady.feed import Feed
+from belady.sampling import Drawn, draw
 from belady.session import SAY_AFTER_S, Batch
 from belady.shape import Shaper
 
@@ -46,6 +47,8 @@ class Threads:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        # No epoch was begun with them yet.
+        self.fresh = True
         self._failed: Optional[BaseException] = None
         self._ids = count()
         self._executor = ThreadPoolExecutor(options.threads, "belady", self._begin)
@@ -207,28 +210,49 @@ class ThreadIterator:
         order = feed.order
         self._feed = feed
         self._shape = shape
+        self._work = lambda batch: finish(shape(batch))
+        self._threads = threads
+        self._persist = persist
         self._timeout_s = threads.options.timeout_s
         self._pid = os.getpid()
         self._received = 0
         self._closed = False
         self.progress = Progress(epoch, order)
-        # As with worker processes, all that the stock loader draws is drawn when an epoch begins.
-        order.draw_base_seed(epoch)
-        source = None if order.batch_sampler is None else iter(order.batch_sampler)
-        self._delivery = Delivery(feed, epoch, source)
-        self._delivery.run_out()
-        self.progress.epoch = self._delivery.epoch
-        self._flow = _Flow(
-            self._delivery, lambda batch: finish(shape(batch)), threads, persist
-        )
+        epoch = order.restored(epoch)
+        # As with worker processes, all that the stock loader draws is drawn when an epoch begins,
+        # and base_seed for the first only if they persist.
+        if threads.fresh and epoch.position == 0:
+            order.index_iterator()
+            order.draw_base_seed(epoch)
+        threads.fresh = False
+        self._start(draw(order, epoch, order.index_iterator()))
+        if feed.arena is not None:
+            feed.arena.begin()
+            weakref.finalize(self, feed.arena.end).atexit = False
+
+    def _start(self, drawn: Drawn) -> None:
+        self.progress.epoch = drawn.epoch
+        delivery = Delivery(self._feed, drawn)
+        delivery.run_out()
+        self._flow = _Flow(delivery, self._work, self._threads, self._persist)
         self._reader = threading.Thread(
             target=self._flow.read, name="belady-reading", daemon=True
         )
         self._reader.start()
-        weakref.finalize(self, self._flow.stop)
-        if feed.arena is not None:
-            feed.arena.begin()
-            weakref.finalize(self, feed.arena.end).atexit = False
+        self._stop = weakref.finalize(self, self._flow.stop)
+
+    def move(self, number: int) -> None:
+        """Read another epoch in place of this one, of which nothing was returned yet."""
+        if not self._feed.order.foreseen or self._closed:
+            self.progress.renumber(number)
+            return
+        self._stop()
+        self._reader.join(_JOIN_S)
+        if not self._persist:
+            self._threads = Threads(self._threads.options)
+        self._feed.begin_anew()
+        self.progress.asked = Epoch(number)
+        self._start(draw(self._feed.order, self.progress.asked, None))
 
     def __iter__(self) -> ThreadIterator:
         return self

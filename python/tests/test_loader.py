@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import random
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, WeightedRandomSampler
@@ -360,3 +363,86 @@ def test_nothing_is_left_open(node: Node, dataset: belady.Dataset) -> None:
     loader.close()
     assert daemon.status(node.socket)["pid"] == node.process.pid  # type: ignore[union-attr]
     eventually(lambda: node.ranks() == 0, "the session is gone", 1.0)
+
+
+def test_the_sampler_tells_what_is_read(dataset: belady.Dataset, files: Path) -> None:
+    """`loader.sampler`: as long as this rank's epoch, with its samples."""
+    n = len(dataset)
+    for world in (1, 3):
+        theirs = DistributedSampler(image_folder(files), world, world - 1, seed=7)
+        with belady.DataLoader(
+            dataset, 9, True, seed=7, rank=world - 1, world_size=world, collate_fn=list
+        ) as loader:
+            assert len(loader.sampler) == len(theirs)
+            for epoch in range(2):
+                theirs.set_epoch(epoch)
+                assert list(loader.sampler) == list(theirs)
+                list(loader)
+    for options in ({"shuffle": True}, {}, {"batch_sampler": [[3, 1]]}):
+        stock_loader = StockLoader(image_folder(files), **options)  # type: ignore[arg-type]
+        with belady.DataLoader(dataset, collate_fn=list, **options) as loader:
+            assert len(loader.sampler) == len(stock_loader.sampler) == n
+            torch.manual_seed(2)
+            mine = list(loader.sampler), torch.rand(1)
+            torch.manual_seed(2)
+            assert mine == (list(stock_loader.sampler), torch.rand(1))
+    generators = [torch.Generator().manual_seed(6) for _ in range(2)]
+    with belady.DataLoader(
+        dataset, 9, True, generator=generators[0], collate_fn=list
+    ) as loader:
+        want = list(torch.utils.data.RandomSampler(range(n), generator=generators[1]))
+        assert list(loader.sampler) == want
+
+
+def test_whole_numbers_of_any_type(dataset: belady.Dataset) -> None:
+    with belady.DataLoader(
+        dataset, np.int64(50), True, seed=np.int32(3), rank=np.int8(1), world_size=np.uint8(2),
+        num_workers=np.int64(0), lookahead=np.int64(3), collate_fn=list,
+    ) as loader:
+        loader.set_epoch(np.int64(2))  # type: ignore[arg-type]
+        next(iter(loader))
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert (state["epoch"], state["position"], state["seed"]) == (2, 100, 3)
+
+
+def test_interrupted_while_the_order_is_computed(
+    dataset: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes between a batch and its comparison loses nothing."""
+    import belady.order
+
+    of_rank, calls = belady.order.of_rank, []
+
+    def interrupted(*of: Any) -> Any:
+        calls.append(of)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return of_rank(*of)
+
+    monkeypatch.setattr(belady.order, "of_rank", interrupted)
+    with belady.DataLoader(dataset, 20, collate_fn=list) as loader:
+        iterator = iter(loader)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        got = [sample for batch in iterator for sample in batch]
+        assert len(got) == len(dataset) and loader.stats()["belady/samples"] == len(dataset)
+    assert len(calls) == 2
+
+
+def test_samples_are_named_before_python_3_11(
+    node: Node, files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the exception's text, or in the log if it has none."""
+    from belady import sample
+
+    def fail(sample: belady.Sample) -> int:
+        raise raised
+
+    monkeypatch.setattr(sample, "sys", types.SimpleNamespace(version_info=(3, 9)))
+    for raised, said in ((KeyError("colour"), False), (KeyError(7), True), (ValueError(), True)):
+        caplog.clear()
+        with belady.DataLoader(belady.Dataset(files, fail), 4) as loader:
+            with pytest.raises(type(raised)) as caught:
+                next(iter(loader))
+        assert ("sample 0, class0" in str(caught.value)) == (not said)
+        assert ("in the transform of sample 0, class0" in caplog.text) == said

@@ -125,12 +125,17 @@ def test_resumed(node: Node, files: Path, mode: dict[str, Any]) -> None:
         ) as loader:
             got = list(islice(loader, taken))
             state = json.loads(json.dumps(loader.state_dict()))
-        assert state["position"] == taken
+        assert state["position"] == 7 * taken
         with belady.DataLoader(
             dataset, 7, sampler=Endless(211), collate_fn=list, **mode
         ) as loader:
             loader.load_state_dict(state)
             assert got + list(islice(loader, 40 - taken)) == want
+        with belady.DataLoader(
+            dataset, 30, sampler=Endless(211), collate_fn=list, **mode
+        ) as loader:  # batches begin anywhere in a window
+            loader.load_state_dict(state)
+            assert sum(islice(loader, 3), []) == sum(want, [])[7 * taken :][:90]
 
 
 def test_a_sample_is_absent_where_a_window_ends(node: Node) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import DistributedSampler
 
 import belady
 from conftest import Node, eventually, fastest, image_folder, temporary, write_files
+from test_workers import Eager
 
 SLOW = "throttle+synth://slow?samples=100&size=100KB&throttle.rate=1KB"
 
@@ -66,20 +67,29 @@ ORDERS: dict[str, Callable[[], dict[str, Any]]] = {
     "drawn": lambda: {"shuffle": True},
     "generator": lambda: {"shuffle": True, "generator": torch.Generator().manual_seed(2)},
     "sampler": lambda: {"sampler": list(range(100, 0, -3)), "drop_last": True},
+    "drawing batches": lambda: {"batch_sampler": Eager(8), "batch_size": 1},
+    "drawing samples": lambda: {"sampler": Eager(None)},
+    "drawing single samples": lambda: {"sampler": Eager(None), "batch_size": None},
 }
 
 
+@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("case", ORDERS)
-def test_draws_are_those_of_worker_processes(node: Node, files: Path, case: str) -> None:
+def test_draws_are_those_of_worker_processes(
+    node: Node, files: Path, case: str, persistent: bool
+) -> None:
     def run(loader: Any) -> list[Any]:
         torch.manual_seed(9)
         return [(list(loader), torch.rand(1).item()) for _ in range(2)]
 
+    def options() -> dict[str, Any]:
+        return {"batch_size": 16, "num_workers": 2, "collate_fn": list,
+                "persistent_workers": persistent, **ORDERS[case]()}
+
     reference = [(data, label) for data, label, _ in image_folder(files)]
-    theirs = run(torch.utils.data.DataLoader(
-        reference, 16, collate_fn=list, num_workers=2, **ORDERS[case]()  # type: ignore[arg-type]
-    ))
-    with loader_of(files, plain, **ORDERS[case]()) as loader:
+    theirs = run(torch.utils.data.DataLoader(reference, **options()))  # type: ignore[arg-type]
+    dataset = belady.Dataset(files, plain)
+    with belady.DataLoader(dataset, worker_type="thread", **options()) as loader:
         assert run(loader) == theirs
 
 

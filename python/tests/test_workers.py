@@ -8,9 +8,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -55,6 +55,8 @@ def init(worker: int) -> None:
 def run(loader: Any, before: Callable[[int], None] = lambda epoch: None) -> list[Any]:
     """Two epochs, and what the parent draws around them."""
     torch.manual_seed(5)
+    random.seed(5)  # the loop's process transforms where there are no workers
+    np.random.seed(5)
     out: list[Any] = []
     for epoch in range(2):
         before(epoch)
@@ -64,6 +66,48 @@ def run(loader: Any, before: Callable[[int], None] = lambda epoch: None) -> list
             out.extend([x.tolist() for x in batch])
             out.append(torch.rand(1).item())
     return out
+
+
+class Eager:
+    """A sampler that draws when its iterator is made; of batches, or of samples without any."""
+
+    def __init__(self, size: Optional[int]) -> None:
+        self.size = size
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn = torch.randperm(96)
+        return iter(drawn.tolist() if self.size is None else drawn.view(-1, self.size).tolist())
+
+    def __len__(self) -> int:
+        return 96 // (self.size or 1)
+
+
+EAGER: dict[str, Callable[[], dict[str, Any]]] = {
+    "batches": lambda: {"batch_sampler": Eager(8)},
+    "batches, generator": lambda: {
+        "batch_sampler": Eager(8), "generator": torch.Generator().manual_seed(3),
+    },
+    "samples": lambda: {"sampler": Eager(None), "batch_size": 8},
+    "single samples": lambda: {
+        "sampler": Eager(None), "batch_size": None, "collate_fn": as_tensors,
+    },
+}
+
+
+def as_tensors(item: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [torch.as_tensor(part) for part in item]
+
+
+@pytest.mark.parametrize("case", EAGER)
+@pytest.mark.parametrize("workers", [0, 2, -2])
+def test_samplers_that_draw_at_once(node: Node, files: Path, case: str, workers: int) -> None:
+    """The stock loader makes a sampler's iterator before it draws base_seed and, where it has
+    workers, again after."""
+    options: dict[str, Any] = {"num_workers": abs(workers), "persistent_workers": workers < 0}
+    theirs = run(StockLoader(Stock(files), **options, **EAGER[case]()))
+    dataset = belady.Dataset(files, decode)
+    with belady.DataLoader(dataset, **options, **EAGER[case]()) as loader:
+        assert run(loader) == theirs
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -124,6 +168,51 @@ def test_resume_with_other_workers(node: Node, files: Path) -> None:
     with belady.DataLoader(files, 20, num_workers=1, **options) as loader:
         loader.load_state_dict(state)
         assert got + [labels(batch) for batch in loader] == want
+
+
+def seed_of_worker(sample: belady.Sample) -> int:
+    info = get_worker_info()
+    assert info is not None
+    return int(info.seed)
+
+
+def test_set_epoch_after_iter_leaves_the_seeds(node: Node, files: Path) -> None:
+    """Workers that read another epoch are seeded as those they replace."""
+    dataset = belady.Dataset(files, seed_of_worker)
+    torch.manual_seed(1)
+    base_seed = int(torch.empty((), dtype=torch.int64).random_().item())
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    with belady.DataLoader(dataset, 100, True, seed=1, num_workers=2) as loader:
+        iterator = iter(loader)
+        loader.set_epoch(2)
+        assert torch.equal(torch.rand(1), after)
+        assert [int(batch[0]) for batch in iterator] == [base_seed, base_seed + 1, base_seed]
+
+
+class Numbered(belady.Dataset):
+    worker = -1
+
+    def item(self, sample: belady.Sample) -> int:
+        return self.worker
+
+    @property
+    def raw(self) -> bool:
+        return False
+
+
+def number(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None and isinstance(info.dataset, Numbered)
+    info.dataset.worker = worker
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_know_the_users_dataset(node: Node, files: Path, method: str) -> None:
+    with belady.DataLoader(
+        Numbered(files), 100, num_workers=2, worker_init_fn=number, multiprocessing_context=method
+    ) as loader:
+        assert [int(batch[0]) for batch in loader] == [0, 1, 0]
 
 
 def fail(sample: belady.Sample) -> int:

@@ -30,6 +30,7 @@ from torch._utils import ExceptionWrapper
 
 from belady import wire
 from belady.computed import Source
+from belady.dataset import Dataset
 from belady.decode import Meter
 from belady.epochs import Ids
 from belady.errors import BadRequest, BeladyError, LoaderClosed, OrderDrift, WaitTimeout
@@ -41,6 +42,7 @@ from belady.sampling import Plan
 from belady.session import SAY_AFTER_S, Batch, Stats
 from belady.shape import Shaper
 from belady.source import begin
+from belady.torch import draw_seed
 
 
 class Options(NamedTuple):
@@ -99,6 +101,11 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         self._run = 0
         self._session: Optional[Source] = None
         self._reader: Optional[OnDemand] = None
+
+    @property
+    def dataset(self) -> Dataset:
+        """The user's."""
+        return self._shape.dataset
 
     def __getitem__(self, task: Optional[Task]) -> Optional[Outcome]:
         if task is None or task.run <= self._left.value:
@@ -174,6 +181,20 @@ class Batches(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
             self._reader.close()
 
 
+class _Init:
+    """A worker's beginning: `get_worker_info().dataset` is the user's, as it is with the stock
+    loader, for the user's function to change."""
+
+    def __init__(self, function: Optional[Callable[[int], None]]) -> None:
+        self._function = function
+
+    def __call__(self, worker: int) -> None:
+        info: Any = torch.utils.data.get_worker_info()
+        vars(info)["dataset"] = info.dataset.dataset
+        if self._function is not None:
+            self._function(worker)
+
+
 class _Tasks:
     """The stock loader's sampler: the tasks of the epoch that is being begun."""
 
@@ -215,6 +236,9 @@ class Pool:
         # Batches that are asked for before the first of them is taken.
         self.in_flight = k * (options.prefetch_factor or PREFETCH_FACTOR)
         self._options = options
+        self._generator: Any = options.generator or torch.default_generator
+        # Where that stands before base_seed is drawn.
+        self._unseeded: Any = None
         self._tasks = _Tasks(k)
         self._latest: Optional[Results] = None
         self._left = RawValue(ctypes.c_uint64, 0)
@@ -228,41 +252,53 @@ class Pool:
         self._stock: Any = torch.utils.data.DataLoader(
             Batches(reading, shape, options.in_order, self._left), batch_size=None,
             sampler=self._tasks, collate_fn=_same, num_workers=k, pin_memory=options.pin_memory,
-            worker_init_fn=options.worker_init_fn, generator=options.generator,
+            worker_init_fn=_Init(options.worker_init_fn), generator=options.generator,
             multiprocessing_context=options.multiprocessing_context,
             persistent_workers=options.persistent_workers, **extra,
         )
 
+    @property
+    def fresh(self) -> bool:
+        """No epoch was begun with them yet."""
+        return self._latest is None
+
     def begin(
-        self,
-        epoch: int,
-        begins: int,
-        plan: Callable[[], Plan],
-        resumed: bool,
+        self, epoch: int, begins: int, plan: Callable[[], Plan], resumed: bool
     ) -> Results:
         """Begin an epoch with all draws as the stock loader makes them: base_seed, then the
-        sampler's. Persistent workers were seeded when they began, so base_seed is drawn once.
+        sampler's. Persistent workers were seeded when they began, so base_seed is drawn once; a
+        resumed epoch drew it before its checkpoint.
 
-        The order must be known when the stock loader begins, before it has drawn it. So both are
-        drawn, the generator is set back for the stock loader to draw base_seed again, and then left
-        where it would be. A resumed epoch drew before its checkpoint and leaves the generator
-        alone.
+        The order must be known when the stock loader begins, before it has drawn base_seed. So both
+        are drawn, and the generator is set back for the stock loader to draw base_seed again.
         """
-        seeds = self._latest is None
+        if self.fresh:
+            self._unseeded = self._generator.get_state()
+            if not resumed:
+                draw_seed(self._generator)
+        return self._start(epoch, begins, plan)
+
+    def begin_instead(self, epoch: int, begins: int, plan: Callable[[], Plan]) -> Results:
+        """Begin an epoch in place of the latest, of which nothing was read: its workers' seeds are
+        the new one's."""
+        if self._latest is not None:
+            self._latest.leave()
+        return self._start(epoch, begins, plan)
+
+    def _start(self, epoch: int, begins: int, plan: Callable[[], Plan]) -> Results:
         if self._latest is not None:
             self._latest.supersede()
-        generator = self._options.generator or torch.default_generator
-        before = generator.get_state()
-        if not resumed and seeds:
-            torch.empty((), dtype=torch.int64).random_(generator=generator)
         self._tasks.epoch, self._tasks.begins = epoch, begins
         self._tasks.run += 1
         self._tasks.plan = plan()
-        after = before if resumed else generator.get_state()
-        generator.set_state(before)
-        stock = iter(self._stock)
-        generator.set_state(after)
-        self._latest = Results(stock, self._options, self._tasks.run, self._left)
+        drawn = self._generator.get_state()
+        self._generator.set_state(self._unseeded)
+        try:
+            self._latest = Results(
+                iter(self._stock), self._options, self._tasks.run, self._left
+            )
+        finally:
+            self._generator.set_state(drawn)
         return self._latest
 
     def close(self) -> None:
