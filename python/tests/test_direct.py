@@ -394,7 +394,7 @@ def test_daemons_that_do_not_start(files: Path, monkeypatch: pytest.MonkeyPatch)
 def never(monkeypatch: pytest.MonkeyPatch) -> Path:
     """Daemons that are started hang. The file that counts them."""
     folder = temporary()
-    monkeypatch.setattr(daemon, "_START_S", 1.0)
+    monkeypatch.setattr(daemon, "_START_S", 2.0)
     monkeypatch.setenv("BELADY_SOCKET", str(folder / "s"))
     monkeypatch.setenv("BELADY_DIR", str(folder / "data"))
     monkeypatch.setenv("BELADY_BIN", str(hanging(folder, monkeypatch)))
@@ -455,7 +455,9 @@ def test_it_is_tried_again_later(
     never: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A daemon that could not be had is started again after a while, which grows."""
-    monkeypatch.setattr(daemon, "_START_S", 0.2)
+    hanging(never.parent, monkeypatch, "exit 1")
+    monkeypatch.setattr(daemon, "_START_S", 30.0)
+    monkeypatch.setattr(daemon, "_ATTEMPTS", 1)
     monkeypatch.setattr(reading, "_FIRST_S", 0.0)
     dataset = belady.Dataset(files, raw)
     tried = []
