@@ -142,8 +142,9 @@ class RaggedBatch(BeladyError, ValueError):
 
 
 class StateMismatch(BeladyError, ValueError):
-    """A state_dict of another dataset, another seed or another kind of order; or ranks of one run
-    that begin at unequal positions, of which the text names two."""
+    """A state_dict of another dataset, another seed or another kind of order; or one that a sampler
+    of the user's cannot go on from, since it gives other samples or deals to another world; or
+    ranks of one run that begin at unequal positions, of which the text names two."""
 
 
 class WaitTimeout(BeladyError, TimeoutError):
