@@ -3,27 +3,35 @@
     python3 cycles.py COUNT
 
 A cycle makes a loader over a small dataset, reads a little of it in one of several ways, and ends
-it in one of several ways: closed, dropped, abandoned inside a loop, closed while a batch is held.
+it in one of several ways: closed, dropped, abandoned inside a loop, closed while a batch is held;
+with and without threads, and through PyTorch's own loader, attached and not. One in some has worker
+processes, which take longer to make.
+
 Descriptors, maps and threads of both processes must be in the end what they were after the first
-few cycles; the daemon may have a few more threads, because Go's runtime keeps those it ever needed.
-Resident memory must not rise over the second half. What allocators and collectors hold for a while
-goes up and down, so floors are compared: the least of the third quarter and of the fourth. Starts a
-daemon of its own; prints what it saw and exits with 1 if something was left.
+few cycles, and no worker may be left; the daemon may have a few more threads, because Go's runtime
+keeps those it ever needed. Resident memory must not rise over the second half. What allocators and
+collectors hold for a while goes up and down, so a line is laid through floors: the least of each
+tenth of that half. Starts a daemon of its own; prints what it saw and exits with 1 if something was
+left.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
+from torch.utils.data import DataLoader
 
 import belady
 from belady import daemon
@@ -33,18 +41,22 @@ URL = f"synth://cycles?samples={SAMPLES}&size=2KB"
 # What fills caches of allocators and of the interpreter is over by then.
 WARM = 100
 LOOKS = 400  # at the resident memory, in the second half
+FLOORS = 10
+COSTLY_EVERY = 40
 
 
 class Limits(NamedTuple):
     """What may be more in the end."""
 
     threads: int
-    rise: int  # of the floors, in bytes
+    rise: int  # of the line through the floors over the second half, in bytes
 
 
-# Some pages of the allocator's: 26 bytes a cycle in 10,000. The daemon's collected heap breathes by
-# megabytes with nothing lost, and its runtime keeps threads.
-LIMITS = {"client": Limits(0, 64 << 10), "daemon": Limits(8, 4 << 20)}
+# Some pages of the allocators': 13 bytes a cycle in 10,000.
+LIMITS = {"client": Limits(0, 64 << 10), "daemon": Limits(8, 64 << 10)}
+# A daemon whose collector has no room gives back at once what it does not need: otherwise its heap
+# would breathe by megabytes with nothing lost.
+DAEMON_ENVIRONMENT = {"GOMEMLIMIT": "8MiB"}
 SETTLE_S = 5.0
 # A collector's floor may rise by chance in a few hundred cycles; what leaks rises every time.
 ATTEMPTS = 3
@@ -103,7 +115,70 @@ def unread() -> None:
     iter(belady.DataLoader(URL, 40, shuffle=True, generator=torch.Generator(), collate_fn=list))
 
 
-CYCLES: tuple[Callable[[], None], ...] = (closed, dropped, abandoned, held, unread)
+def threads_abandoned() -> None:
+    loader = belady.DataLoader(
+        URL, 40, shuffle=True, seed=3, collate_fn=list, num_workers=2, worker_type="thread"
+    )
+    next(iter(loader))
+
+
+def threads_closed() -> None:
+    with belady.DataLoader(
+        URL, 40, collate_fn=list, num_workers=2, worker_type="thread", persistent_workers=True
+    ) as loader:
+        next(iter(loader))
+
+
+def number(sample: belady.Sample) -> int:
+    return sample.id
+
+
+def stock() -> None:
+    next(iter(DataLoader(belady.Dataset(URL, number), 40, shuffle=True)))
+
+
+def quietly_attached(loader: DataLoader[Any]) -> None:
+    with redirect_stderr(StringIO()):  # it says what it knows
+        belady.attach(loader)
+
+
+def attached() -> None:
+    loader = DataLoader(belady.Dataset(URL, number), 40, shuffle=True)
+    quietly_attached(loader)
+    for i, _ in enumerate(loader):
+        if i == 2:
+            break
+
+
+def workers_abandoned() -> None:
+    next(iter(belady.DataLoader(URL, 40, shuffle=True, seed=1, collate_fn=list, num_workers=2)))
+
+
+def workers_closed() -> None:
+    with belady.DataLoader(
+        belady.Dataset(URL, number), 40, num_workers=1, persistent_workers=True
+    ) as loader:
+        for _ in range(2):
+            next(iter(loader))
+
+
+def stock_workers() -> None:
+    loader = DataLoader(belady.Dataset(URL, number), 40, shuffle=True, num_workers=1)
+    quietly_attached(loader)
+    next(iter(loader))
+
+
+CYCLES: tuple[Callable[[], None], ...] = (
+    closed, dropped, abandoned, held, unread, threads_abandoned, threads_closed, stock, attached,
+)
+COSTLY: tuple[Callable[[], None], ...] = (workers_abandoned, workers_closed, stock_workers)
+
+
+def cycle(i: int) -> None:
+    if i % COSTLY_EVERY == 0:
+        COSTLY[i // COSTLY_EVERY % len(COSTLY)]()
+    else:
+        CYCLES[i % len(CYCLES)]()
 
 
 class Report(NamedTuple):
@@ -111,7 +186,7 @@ class Report(NamedTuple):
 
     before: Held
     after: Held
-    rise: int  # bytes, from the third quarter's floor to the fourth's
+    rise: int  # bytes, over the second half
 
     def fault(self, limits: Limits) -> Optional[str]:
         """What is wrong, in words."""
@@ -127,7 +202,13 @@ class Report(NamedTuple):
 
 def _settled(pids: list[int]) -> list[Held]:
     """What processes have once that has stayed the same for a moment: a daemon ends sessions when
-    it sees that their clients have gone."""
+    it sees that their clients have gone.
+
+    What a daemon keeps open depends on what was last read, so both times that is the same.
+    """
+    for one in CYCLES:
+        one()
+    gc.collect()
     end, last, same = time.monotonic() + SETTLE_S, [Held.of(pid) for pid in pids], 0
     while time.monotonic() < end and same < 10:
         time.sleep(0.05)
@@ -141,27 +222,35 @@ def run(count: int, serving: int) -> dict[str, Report]:
     """So many cycles against the daemon that the environment names, whose process is `serving`."""
     pids = [os.getpid(), serving]
     for i in range(WARM):
-        CYCLES[i % len(CYCLES)]()
-    gc.collect()
+        cycle(i)
     before = _settled(pids)
-    floors = [[sys.maxsize, sys.maxsize] for _ in pids]  # of the last two quarters
-    every = max(1, count // 2 // LOOKS)
+    half = count // 2
+    floors = [[sys.maxsize] * FLOORS for _ in pids]
+    every = max(1, half // LOOKS)
     for i in range(count):
-        CYCLES[i % len(CYCLES)]()
-        if i >= count // 2 and i % every == 0:
-            quarter = 4 * i // count - 2
+        cycle(i)
+        if i >= half and i % every == 0:
+            tenth = FLOORS * (i - half) // (count - half)
             for floor, pid in zip(floors, pids):
-                floor[quarter] = min(floor[quarter], resident(pid))
-    gc.collect()
+                floor[tenth] = min(floor[tenth], resident(pid))
     after = _settled(pids)
-    client, serving_too = (
-        Report(b, a, last - third) for b, a, (third, last) in zip(before, after, floors)
-    )
+    client, serving_too = (Report(b, a, rise(f)) for b, a, f in zip(before, after, floors))
     return {"client": client, "daemon": serving_too}
 
 
+def rise(values: list[int]) -> int:
+    """How far the least-squares line through values at equal distances rises from end to end."""
+    n = len(values)
+    middle = (n - 1) / 2
+    slope = sum((i - middle) * v for i, v in enumerate(values))
+    slope /= sum((i - middle) ** 2 for i in range(n))
+    return round(slope * (n - 1))
+
+
 def faults(reports: dict[str, Report]) -> list[str]:
-    found = ((who, report.fault(LIMITS[who])) for who, report in reports.items())
+    found = [(who, report.fault(LIMITS[who])) for who, report in reports.items()]
+    workers = multiprocessing.active_children()
+    found.append(("workers", f"{workers} are left" if workers else None))
     return [f"{who}: {fault}" for who, fault in found if fault]
 
 
@@ -170,7 +259,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="belady") as folder:
         os.environ.update(BELADY_DIR=folder, BELADY_SOCKET=f"{folder}/s")
         process = subprocess.Popen(
-            [daemon.binary(), "serve", "--ram", "64MiB"], stderr=subprocess.DEVNULL
+            [daemon.binary(), "serve", "--ram", "64MiB"], stderr=subprocess.DEVNULL,
+            env={**os.environ, **DAEMON_ENVIRONMENT},
         )
         try:
             while daemon.find() is None:
@@ -178,15 +268,15 @@ def main() -> None:
             for _ in range(ATTEMPTS):
                 begun = time.monotonic()
                 reports = run(count, process.pid)
-                print(f"{count} cycles in {time.monotonic() - begun:.0f} s")
-                if not faults(reports):
+                left = faults(reports)
+                print(f"{count} cycles in {time.monotonic() - begun:.0f} s", *left, sep="; ")
+                if not left:
                     break
         finally:
             process.terminate()
             process.wait()
     for who, report in reports.items():
         print(f"{who}: {report.before} became {report.after}, resident {report.rise:+} bytes")
-    left = faults(reports)
     sys.exit("cycles: " + "; ".join(left) if left else 0)
 
 
