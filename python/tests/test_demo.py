@@ -8,7 +8,7 @@ import belady
 from conftest import Node, image_folder
 from demo.__main__ import table
 from demo.origin import SlowOrigin
-from demo.regimes import Row, Speed, names
+from demo.regimes import KEPT, Row, Speed, least_bytes, names
 from demo.stock import Remote
 
 
@@ -23,6 +23,12 @@ def test_both_read_the_same_origin(node: Node, files: Path) -> None:
         with belady.DataLoader(dataset, 50, collate_fn=list) as loader:
             assert [bytes(sample) for batch in loader for sample in batch] == want
         assert origin.bytes() == 2 * size
+
+
+def test_roofline() -> None:
+    """It follows from sizes alone: reading more than needed cannot raise it."""
+    assert least_bytes(150_000_000, 75_000_000) == 150_000_000 - KEPT * 75_000_000
+    assert least_bytes(150_000_000, 0) == 150_000_000 and least_bytes(100, 1000) == 0
 
 
 def test_table() -> None:
