@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import CenterCrop, Compose, ToTensor
 
 import belady
-from conftest import Node, image_folder, temporary
-from three_lines import scripts
+from conftest import Node, temporary
+from three_lines import pictures, scripts
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -36,34 +37,26 @@ def test_examples(node: Node, files: Path) -> None:
     scope["loader"].close()
 
 
-def test_three_lines(node: Node, files: Path) -> None:
+def test_three_lines(node: Node) -> None:
+    """With real torchvision, whose transforms are given images."""
     (diff,) = blocks("diff")
     before = [line[1:] for line in diff.splitlines() if line[0] == "-"]
     after = [line[1:] for line in diff.splitlines() if line[0] == "+"]
     assert len(after) == 3
+    folder = temporary()
+    pictures(folder)
+    transform = Compose([CenterCrop(16), ToTensor()])
 
     def run(lines: list[str], scope: dict[str, Any]) -> list[Any]:
-        exec("\n".join(lines).replace("/data/train", str(files)), scope)
+        exec("\n".join(lines).replace("/data/train", str(folder)), scope)
         return [[x.tolist() for x in batch] for batch in scope["loader"]]
-
-    class ImageFolder(torch.utils.data.Dataset):  # type: ignore[type-arg]
-        """torchvision's, for files that are no images."""
-
-        def __init__(self, root: str, transform: Any) -> None:
-            self.files = image_folder(Path(root))
-
-        def __len__(self) -> int:
-            return len(self.files)
-
-        def __getitem__(self, i: int) -> tuple[int, int]:
-            return len(self.files[i][0]), self.files[i][1]
 
     def sampler(dataset: Any, seed: int) -> Any:
         return DistributedSampler(dataset, 1, 0, seed=seed)
 
-    theirs = run(before, {"ImageFolder": ImageFolder, "transform": None, "DataLoader": DataLoader,
-                          "DistributedSampler": sampler})
-    scope: dict[str, Any] = {"transform": lambda s: (len(s.data), s.label)}
+    theirs = run(before, {"ImageFolder": ImageFolder, "transform": transform,
+                          "DataLoader": DataLoader, "DistributedSampler": sampler})
+    scope: dict[str, Any] = {"transform": transform}
     assert run(after, scope) == theirs
     scope["loader"].close()
 

@@ -42,7 +42,7 @@ def scripts(folder: Path) -> Scripts:
     """Both sides of the diff over pictures that are written into a folder."""
     (diff,) = re.findall(r"```diff\n(.*?)```", README.read_text(), re.S)
     lines = diff.splitlines()
-    _pictures(folder / "train")
+    pictures(folder / "train")
 
     def script(sign: str) -> str:
         text = "\n".join(line[1:] for line in lines if line[:1] in ("", " ", sign))
@@ -54,7 +54,8 @@ def scripts(folder: Path) -> Scripts:
     return Scripts(script("-"), script("+"), [line[1:] for line in lines if line[:1] == "+"])
 
 
-def _pictures(root: Path) -> None:
+def pictures(root: Path) -> None:
+    """Thirty of them, in three classes and of many sizes."""
     draw = random.Random(6)
     for i in range(30):
         folder = root / f"class{i % 3}"
