@@ -18,6 +18,8 @@ from belady.order import of_rank
 from belady.world import Dealing, World
 
 Ids = Sequence[int]
+# The epoch after the last that an order can have. Training loops do not say how many they want.
+EPOCHS = 1 << 24
 
 
 class Epoch(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from belady import wire
 from belady.computed import Source
-from belady.epochs import Epoch, Ids, Order
+from belady.epochs import EPOCHS, Epoch, Ids, Order
 from belady.errors import BeladyError
 from belady.ondemand import ONCE_AN_EPOCH
 from belady.reading import Reading
@@ -23,8 +23,6 @@ from belady.world import on_a_node
 if TYPE_CHECKING:
     from belady.torch.arena import Arena
 
-# The epoch after the last that an order can have. Training loops do not say how many they want.
-_EPOCHS = 1 << 24
 # How often each order was begun in this process.
 _begun: Counter[str] = Counter()
 # What is sent to a worker ahead cannot be taken back for another that the loop waits for.
@@ -70,7 +68,7 @@ class Feed:
             parked.close()
         dataset, world = self.order.dataset, self.order.world
         reading = Reading(
-            dataset.name, self.order.spec(epoch.seed), _EPOCHS if foreseen else 1, world.rank,
+            dataset.name, self.order.spec(epoch.seed), EPOCHS if foreseen else 1, world.rank,
             on_a_node(world.size), self.lookahead, self._timeout_s, self._copy, dataset.place,
             dataset.files, self._packed, arena=self.arena, begins=self.begins(epoch),
         )

@@ -25,6 +25,7 @@ from belady.options import (
     PROCESS,
     REPLACE,
     THREAD,
+    checked_epoch,
     refuse,
     whole,
     whole_if_given,
@@ -220,7 +221,7 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iterators read, as DistributedSampler's; a position that was
         loaded for this epoch stays."""
-        epoch = whole("epoch", epoch)
+        epoch = checked_epoch(epoch)
         followed, self._follows = self._follows, True
         if epoch != self._next.number:
             self._next = Epoch(epoch)

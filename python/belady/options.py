@@ -8,6 +8,7 @@ from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, Optional
 
 from belady import wire
+from belady.epochs import EPOCHS
 from belady.errors import BadRequest
 from belady.shape import STACK
 
@@ -30,6 +31,13 @@ def whole(name: str, value: Any) -> int:
 
 def whole_if_given(name: str, value: Any) -> Optional[int]:
     return None if value is None else whole(name, value)
+
+
+def checked_epoch(epoch: Any) -> int:
+    epoch = whole("epoch", epoch)
+    if not 0 <= epoch < EPOCHS:
+        raise BadRequest(f"epoch {epoch} is out of range: epochs are 0 to {EPOCHS - 1}")
+    return epoch
 
 
 def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:

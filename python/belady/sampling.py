@@ -60,6 +60,8 @@ class Sampled:
         # Of what was given first: all of it, or as much as is read ahead. Empty: nothing was yet.
         self.digest = ""
         self._ended = False
+        # Batches that a batch sampler gave.
+        self._taken = 0
         self._batches: Optional[Iterator[Ids]] = None
         given: Optional[Iterable[object]] = order.batch_sampler
         if given is not None:
@@ -129,8 +131,15 @@ class Sampled:
             if batch is None:
                 self._ended = True
                 break
-            out.append(self._checked(batch))
-            samples += max(1, len(out[-1]))
+            ids = self._checked(batch)
+            if not ids:
+                raise BadRequest(
+                    f"batch {self._taken + len(out)} of the batch sampler is empty, and an empty"
+                    " batch cannot be read: let the batch sampler leave it out"
+                )
+            out.append(ids)
+            samples += len(ids)
+        self._taken += len(out)
         self._length = None
         if not self.digest:
             self._prove(out)

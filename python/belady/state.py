@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional
 
-from belady.epochs import Epoch, Order
+from belady.epochs import EPOCHS, Epoch, Order
 from belady.errors import StateMismatch
 
 VERSION = 1
@@ -64,7 +64,7 @@ def read(order: Order, state: dict[str, Any]) -> Epoch:
                 f" loader's {mine[key]!r}"
             )
     most = sys.maxsize if order.kind == "explicit" else len(order.dataset)
-    epoch = Epoch(_number(state, "epoch", sys.maxsize), _number(state, "position", most))
+    epoch = Epoch(_number(state, "epoch", EPOCHS), _number(state, "position", most))
     if order.kind == "torch-random" and (epoch.position or state.get("seed") is not None):
         epoch = epoch._replace(seed=_number(state, "seed", sys.maxsize))
     if order.source == "generator":

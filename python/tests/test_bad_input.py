@@ -39,10 +39,9 @@ def with_state(state: Any) -> None:
         made.load_state_dict(state)
 
 
-def with_epoch(epoch: Any) -> list[Any]:
+def with_epoch(epoch: Any) -> None:
     with loader(URL, 8, True, seed=1) as made:
         made.set_epoch(epoch)
-        return list(made)
 
 
 def after_closing() -> None:
@@ -78,7 +77,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[BaseException], str]] = {
     "transform: number": (lambda: belady.Dataset(URL, 3), TypeError, "transform is 3"),
     "generator: number": (lambda: loader(URL, 8, True, generator=3), TypeError, "generator is 3"),
     "epoch: text": (lambda: with_epoch("3"), TypeError, "epoch is '3'"),
-    "epoch: below 0": (lambda: with_epoch(-1), belady.BadRequest, "epoch -1"),
+    "epoch: below 0": (lambda: with_epoch(-1), belady.BadRequest, "epoch -1 is out of range"),
+    "epoch: beyond": (lambda: with_epoch(1 << 24), belady.BadRequest, "0 to 16777215"),
     "index: text": (lambda: belady.Dataset(URL)["a"], TypeError, "integer"),
     "sampler: text": (lambda: read(loader(sampler=["a"])), TypeError, "integer"),
     "sampler: outside": (lambda: read(loader(sampler=[100])), belady.BadRequest, "sample 100"),
@@ -114,6 +114,41 @@ def test_refused(node: Node, case: str) -> None:
     text = str(caught.value)
     assert part in text, text
     assert "\n" not in text and not text.endswith("."), text
+
+
+EMPTY: dict[str, dict[str, Any]] = {
+    "loop": {},
+    "threads": {"num_workers": 2, "worker_type": "thread"},
+    "processes": {"num_workers": 2},
+    "any order": {"num_workers": 2, "worker_type": "thread", "in_order": False},
+}
+
+
+@pytest.mark.parametrize("mode", EMPTY)
+@pytest.mark.parametrize("off", [False, True])
+def test_an_empty_batch(
+    node: Node, files: Path, mode: str, off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads, with a daemon and without one."""
+    if off:
+        monkeypatch.setenv("BELADY", "off")
+    with pytest.raises(belady.BadRequest, match="^batch 1 of the batch sampler is empty, and an"):
+        read(loader(files, batch_sampler=[[1, 2], [], [3]], **EMPTY[mode]))
+
+
+def test_the_last_epoch(
+    node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read, and the one behind it refused, with a daemon and without one."""
+    orders: list[list[int]] = []
+    for _ in range(2):
+        with loader(files, 8, True, seed=1) as made:
+            with pytest.raises(ValueError, match="^epoch 16777216 is out of range: epochs are 0"):
+                made.set_epoch(1 << 24)
+            made.set_epoch((1 << 24) - 1)
+            orders.append([s.id for batch in made for s in batch])
+        monkeypatch.setenv("BELADY", "off")
+    assert orders[0] and orders[0] == orders[1]
 
 
 def test_negative_indices_count_from_the_end(node: Node) -> None:
