@@ -32,6 +32,7 @@ SAY_AFTER_S = 10.0
 _BACKOFF_FIRST_S = 0.005
 _BACKOFF_MAX_S = 0.5
 _DRAIN_S = 0.5
+_MIB = 1 << 20
 
 
 class Arena(Protocol):
@@ -442,7 +443,7 @@ class Session:
             block = None if block is None else memoryview(bytearray(block))
             stats.private_copies += 1
             if not self._config.copy:
-                self._say_copies(held)
+                self._say_copies(held, lease.size)
         stats.batches += 1
         stats.samples += len(lease.ids)
         stats.bytes += lease.size
@@ -467,14 +468,21 @@ class Session:
             raise ProtocolError("the fields of a sample do not add up to its length")
         return cuts
 
-    def _say_copies(self, held: int) -> None:
-        if not self._said_copies:
-            self._said_copies = True
-            notice.warn(
-                f"{held} batches are held: further ones are private copies, so that the daemon"
-                " keeps room to read ahead; drop batches when they are used, or copy less with a"
-                " larger --staging"
+    def _say_copies(self, held: int, size: int) -> None:
+        if self._said_copies:
+            return
+        self._said_copies = True
+        if held > 1:
+            why = f"{held} batches are held: further ones"
+            what = "drop batches when they are used, or copy less with a larger --staging"
+        else:
+            why = (
+                f"a batch of {size / _MIB:.1f} MiB is large against this process's"
+                f" {2 * self._hold_bytes / _MIB:.1f} MiB of the daemon's staging: some"
             )
+            what = "make batches smaller, or copy less with a larger --staging or --ram"
+        copies = "are private copies, so that the daemon keeps room to read ahead"
+        notice.warn(f"{why} {copies}; {what}")
 
     # -- leaving
 

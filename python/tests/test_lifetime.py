@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import torch
 
 import belady
 import cycles
+from belady import daemon
 from conftest import BELADY, Node, eventually, fastest, image_folder
 
 SYNTH = "synth://lifetime?samples=600&size=110KB"  # half of the daemon's memory
@@ -29,12 +31,31 @@ def test_an_epoch_is_held(node: Node) -> None:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             held = list(loader)
-        assert len([w for w in said if "private copies" in str(w.message)]) == 1
+        (told,) = [str(w.message) for w in said if "private copies" in str(w.message)]
+        assert re.match(r"\d+ batches are held: further ones are private copies", told)
         assert loader.stats()["belady/private_copies"] > 20
     assert len(want) == 600
     for batch in held:
         for sample in batch:
             assert bytes(sample) == want[sample.id]
+
+
+def test_large_batches_are_copied(node: Node) -> None:
+    """A loop that holds nothing but the batch it works on is not told to drop batches."""
+    with belady.DataLoader(SYNTH, 16, True, seed=1, collate_fn=list) as loader:
+        next(iter(loader))
+        (serves,) = daemon.status(node.socket)["datasets"]
+    staging = int(serves["staging_bytes"])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        batch = staging * 3 // 8 // 110_000  # one fits into half of staging, and two do not
+        with belady.DataLoader(SYNTH, batch, True, seed=1, collate_fn=list) as loader:
+            assert sum(len(samples) for samples in loader) == 600
+            assert loader.stats()["belady/private_copies"] > 0
+    (told,) = [str(w.message) for w in said if "private copies" in str(w.message)]
+    size, room = batch * 110_000 / (1 << 20), staging / (1 << 20)
+    assert told.startswith(f"a batch of {size:.1f} MiB is large against this process's {room:.1f}")
+    assert "held" not in told and "--staging or --ram" in told
 
 
 def test_slices_and_arrays_keep_the_lease(own_node: Node) -> None:
