@@ -147,6 +147,10 @@ func (c *Client) Control(
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("the daemon on %s listens but does not answer: is it stopped, or the "+
+			"machine overloaded? its log says more (%w)", c.cfg.Socket, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}

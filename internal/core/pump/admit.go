@@ -176,12 +176,13 @@ func (p *Pump) room(c *cursor) bool {
 	return c.price == 0 || c.used == 0 || c.used+c.price <= c.reserve || c.price <= free-reserved
 }
 
-// refuse gives up on a batch that all of staging cannot hold; the consumer is told, and detaches.
+// refuse gives up on a batch that all of staging cannot hold, until a plan has more: the world
+// makes one, or the consumer is told, and detaches.
 func (p *Pump) refuse(c *cursor, w *window, index int) {
-	if c.finished {
+	if c.finished || c.refused {
 		return
 	}
-	c.finished = true
+	c.refused = true
 	p.moves = append(p.moves, Move{Kind: Refuse, Cursor: c.index, Epoch: int32(w.Epoch),
 		Batch: int32(w.Batch + index), Seq: c.admit, Bytes: c.price})
 }

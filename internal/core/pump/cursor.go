@@ -12,6 +12,7 @@ import (
 type cursor struct {
 	live, closing, finished bool
 	over                    bool // no window follows those known
+	refused                 bool // the next batch is larger than all of staging
 
 	index   int32
 	batch   int32 // usual batch size

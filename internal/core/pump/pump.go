@@ -179,7 +179,9 @@ func (p *Pump) replan(next *plan.Plan) {
 	p.plan = next
 	p.sweep, p.late = 0, false
 	for i := range p.cursors {
-		if c := &p.cursors[i]; !c.opened {
+		c := &p.cursors[i]
+		c.refused = false
+		if !c.opened {
 			c.scan, c.price = c.pos, 0 // what the next batch takes of staging is another thing now
 		}
 	}

@@ -68,6 +68,7 @@ type Daemon struct {
 	mu       sync.Mutex
 	worlds   map[string]*place // guarded by mu, as all below
 	sessions int
+	left     time.Time // when the last session ended
 	next     int
 	drifts   int
 	ranks    map[string]event.Attached // by session
@@ -167,7 +168,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 // leaveWhenIdle stops the daemon once nobody has been connected for a while: one that was started
 // for a job should not outlive it by much.
 func (d *Daemon) leaveWhenIdle(ctx context.Context, leave func()) {
-	since := time.Now()
+	began := time.Now()
 	tick := time.NewTicker(max(d.IdleExit/10, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -177,12 +178,12 @@ func (d *Daemon) leaveWhenIdle(ctx context.Context, leave func()) {
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		busy := d.sessions > 0
+		busy, since := d.sessions > 0, d.left
 		d.mu.Unlock()
-		if busy {
-			since = time.Now()
+		if since.Before(began) {
+			since = began
 		}
-		if time.Since(since) >= d.IdleExit {
+		if !busy && time.Since(since) >= d.IdleExit {
 			leave()
 			return
 		}
@@ -279,6 +280,7 @@ func (d *Daemon) connected(ctx context.Context, conn *net.UnixConn, control *con
 		Record: d.jobs.put, RecordEvery: d.RecordEvery})
 	d.mu.Lock()
 	d.sessions--
+	d.left = time.Now()
 	d.mu.Unlock()
 }
 

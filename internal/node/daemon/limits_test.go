@@ -90,6 +90,19 @@ func TestRefusals(t *testing.T) {
 	n.quiet("d")
 }
 
+// TestIdleExitCountsFromTheLastClient: short ones between two looks count too.
+func TestIdleExitCountsFromTheLastClient(t *testing.T) {
+	n := start(t, 32*mib, func(c *config) { c.IdleExit = 2 * time.Second })
+	d := n.addSynth("d", "", "samples=20&size=1KB")
+	for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(250 * time.Millisecond) {
+		n.mustRead(reading{Attach: d.attach(order.Random, 8, 1), data: d})
+	}
+	time.Sleep(500 * time.Millisecond)
+	if len(n.told("daemon-stopping")) > 0 {
+		t.Error("the daemon left while it was in use")
+	}
+}
+
 // TestPolicyConflict: ranks of one dataset share its policy, and get another when they have left.
 func TestPolicyConflict(t *testing.T) {
 	n := start(t, 32*mib, nil)
@@ -112,6 +125,41 @@ func TestPolicyConflict(t *testing.T) {
 	n.together(readings...)
 	if got := n.quiet("d").Policy; got != "lru" {
 		t.Errorf("the policy is %s", got)
+	}
+}
+
+// TestStagingGrowsForABatch: where nobody configured it, one larger than staging gets more of it.
+func TestStagingGrowsForABatch(t *testing.T) {
+	n := start(t, 128*mib, nil)
+	d := n.addSynth("d", "", "samples=400&size=200KB")
+	at := d.attach(order.Explicit, 1, 1)
+	at.Order.Seed = 0
+	s, err := n.client.Open(context.Background(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	before := n.of("d").Staging
+	ids := make([]sample.ID, 300)
+	for i := range ids {
+		ids[i] = sample.ID(i)
+	}
+	if int64(len(ids))*200_000 <= before {
+		t.Fatalf("staging has %d: the test tests nothing", before)
+	}
+	flags := wire.WindowLastOfEpoch | wire.WindowLastOfJob
+	if err := s.Window(context.Background(), 0, flags, ids, []uint32{300}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	b, err := s.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	if b.Len() != len(ids) {
+		t.Errorf("the batch has %d samples", b.Len())
 	}
 }
 

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,14 +41,26 @@ func (w *World) carry(m *pump.Move) (freed bool) {
 			c.consumer.Finished()
 		}
 	case pump.Refuse:
-		w.cursors[m.Cursor].consumer.Failed(int(m.Epoch), int(m.Batch), fmt.Errorf(
-			"%w: the batch takes %d MiB of staging, there are %d: start the daemon with a larger "+
-				"--staging (and --ram), or use smaller batches",
-			ErrTooSmall, m.Bytes>>20+1, w.plan.Staging>>20))
+		w.refuse(m)
 	case pump.Forget:
 		w.cursors[m.Cursor] = nil
 	}
 	return false
+}
+
+// refuse tells a rank that its next batch is larger than all of staging, unless staging can grow.
+func (w *World) refuse(m *pump.Move) {
+	err := error(nil)
+	if w.Staging == 0 {
+		err = w.widen(m.Bytes)
+	}
+	if err == nil && m.Bytes <= w.plan.Staging {
+		return
+	}
+	w.cursors[m.Cursor].consumer.Failed(int(m.Epoch), int(m.Batch), errors.Join(err, fmt.Errorf(
+		"%w: the batch takes %d MiB of staging, there are %d: start the daemon with a larger "+
+			"--staging (and --ram), or use smaller batches",
+		ErrTooSmall, m.Bytes>>20+1, w.plan.Staging>>20)))
 }
 
 func (w *World) free(id sample.ID) {

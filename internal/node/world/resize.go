@@ -41,7 +41,9 @@ func (w *World) resized() error {
 			w.Bytes += s.Bytes
 		}
 	}
-	w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
+	if w.Bytes != before {
+		w.tell(event.Resized{Dataset: w.Name, Bytes: w.Bytes, Before: before})
+	}
 	return w.replanAll()
 }
 

@@ -148,11 +148,13 @@ func New(cfg Config) (*World, error) {
 }
 
 // slabBytes gives an arena at least eight slabs, so that memory can move between datasets, unless
-// that would make them smaller than pays, or too small for a few of the largest samples.
+// that would make them smaller than pays, or too small for a few of the largest samples: four of
+// them, or as many as a quarter of the arena holds, but one.
 func slabBytes(total int64, largest uint32) int64 {
 	bytes := max(total/64, min(256<<20, max(total/8, 16<<20)))
-	spans := (int64(largest) + arena.SpanBytes - 1) / arena.SpanBytes
-	return min(max(bytes, 4*spans*arena.SpanBytes), total) / arena.SpanBytes * arena.SpanBytes
+	one := (int64(largest) + arena.SpanBytes - 1) / arena.SpanBytes * arena.SpanBytes
+	few := max(one, min(4*one, total/4))
+	return min(max(bytes, few), total) / arena.SpanBytes * arena.SpanBytes
 }
 
 // StagingShare is the staging of an arena of that size when none is configured: an eighth, but
