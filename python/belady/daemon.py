@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple, Optional
 
 from belady import memory, notice
@@ -238,8 +238,8 @@ def add_dataset(place: Place, name: str, url: str) -> None:
     command = binary()
     try:
         os.makedirs(place.dir, mode=0o700, exist_ok=True)
-        with open(os.path.join(place.dir, f".{name}.scan.lock"), "w") as lock:
-            _take(lock, f"another process to scan {url}, which is done once")
+        with _alone(os.path.join(place.dir, f".{name}.scan.lock"),
+                    f"another process to scan {url}, which is done once"):
             if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
                 return
             with tempfile.TemporaryFile() as said:
@@ -253,6 +253,32 @@ def add_dataset(place: Place, name: str, url: str) -> None:
         raise DaemonUnavailable(f"`{command} dataset add` cannot be run: {e}") from e
     if failed:
         raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")
+
+
+@contextmanager
+def _alone(path: str, what: str) -> Iterator[None]:
+    """Hold a lock file, which is removed after; another process may hold it for long, doing `what`.
+
+    Who waited for a file that was removed meanwhile holds nothing and begins anew.
+    """
+    while True:
+        with open(path, "w") as lock:
+            _take(lock, what)
+            if not _is_at(lock, path):
+                continue
+            try:
+                yield
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+            return
+
+
+def _is_at(file: IO[str], path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _take(lock: IO[str], what: str) -> None:

@@ -44,6 +44,8 @@ class Dataset:
         if transform is not None and not callable(transform):
             raise TypeError(f"transform is {transform!r}, but must be a callable or None")
         self.source = os.fspath(source)
+        if not self.source:
+            raise ValueError("a dataset is a name, a path or a URL, and '' is none of them")
         self.transform = transform
         self._url = _url(source)
         self.name: str = name_for(self._url) if self._url else self.source

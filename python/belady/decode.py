@@ -54,6 +54,11 @@ def decode_jpeg(
         raise BadRequest(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
     if isinstance(batch, Sample) or _is_bytes_like(batch):
         return _decoded([batch], device, mode)[0]
+    if not isinstance(batch, Iterable):
+        raise TypeError(
+            f"batch is a {type(batch).__name__}, but must be a belady.Sample, bytes-like, or an"
+            " iterable of those"
+        )
     return _decoded(list(batch), device, mode)
 
 

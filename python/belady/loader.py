@@ -27,6 +27,7 @@ from belady.options import (
     THREAD,
     checked_epoch,
     refuse,
+    refuse_no_bools,
     whole,
     whole_if_given,
 )
@@ -134,6 +135,10 @@ class DataLoader:
         world_size = whole_if_given("world_size", world_size)
         num_workers = whole("num_workers", num_workers)
         lookahead = whole("lookahead", lookahead)
+        refuse_no_bools(
+            shuffle=shuffle is not None and shuffle, drop_last=drop_last, in_order=in_order,
+            persistent_workers=persistent_workers, sampler_drop_last=sampler_drop_last, copy=copy,
+        )
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         self.batch_size = batch_size
         self.num_workers = num_workers

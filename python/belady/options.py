@@ -33,6 +33,13 @@ def whole_if_given(name: str, value: Any) -> Optional[int]:
     return None if value is None else whole(name, value)
 
 
+def refuse_no_bools(**flags: Any) -> None:
+    """Raise for the first argument that must be True or False and is neither."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}, but must be True or False")
+
+
 def checked_epoch(epoch: Any) -> int:
     epoch = whole("epoch", epoch)
     if not 0 <= epoch < EPOCHS:
@@ -75,6 +82,11 @@ def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:
 
 def _refuse_order(loader: DataLoader, shuffle: Optional[bool]) -> None:
     order = loader.order
+    for name, given in (("sampler", order.sampler), ("batch_sampler", order.batch_sampler)):
+        if given is not None and not hasattr(given, "__iter__") and not hasattr(
+            given, "__getitem__"
+        ):
+            raise TypeError(f"{name} is {given!r}, but must be an iterable or None")
     sampled = order.sampler is not None or loader.batch_sampler is not None
     if order.sampler is not None and shuffle:
         raise ValueError("sampler and shuffle exclude each other")
@@ -106,6 +118,10 @@ def _refuse_workers(loader: DataLoader) -> None:
     if loader.worker_type not in (PROCESS, THREAD):
         raise ValueError(
             f"worker_type is {loader.worker_type!r}, but must be 'process' or 'thread'"
+        )
+    if loader.worker_init_fn is not None and not callable(loader.worker_init_fn):
+        raise TypeError(
+            f"worker_init_fn is {loader.worker_init_fn!r}, but must be a callable or None"
         )
     context = loader.multiprocessing_context
     if loader.num_workers == 0:

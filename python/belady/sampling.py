@@ -131,6 +131,11 @@ class Sampled:
             if batch is None:
                 self._ended = True
                 break
+            if not hasattr(batch, "__iter__"):
+                raise TypeError(
+                    f"batch_sampler gave {batch!r}, but must give batches, such as lists of"
+                    " indices: sampler= takes single ones"
+                )
             ids = self._checked(batch)
             if not ids:
                 raise BadRequest(

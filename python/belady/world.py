@@ -65,7 +65,9 @@ def on_a_node(world: int, env: Mapping[str, str] = os.environ) -> int:
 
 
 def checked(rank: int, size: int) -> World:
-    if size < 1 or not 0 <= rank < size:
+    if size < 1:
+        raise BadRequest(f"world_size is {size}, but must be at least 1")
+    if not 0 <= rank < size:
         raise BadRequest(f"rank {rank} is outside of a world of {size}: ranks are 0 to {size - 1}")
     return World(rank, size)
 
@@ -81,6 +83,8 @@ def of_mesh(mesh: Any) -> World:
     A mesh of one dimension is data-parallel whatever its name. Ranks that differ in another
     dimension only (tensor, pipeline or context parallel) read the same samples.
     """
+    if not all(hasattr(mesh, name) for name in ("mesh_dim_names", "size", "get_local_rank")):
+        raise TypeError(f"mesh is {mesh!r}, but must be a DeviceMesh or None")
     names: Sequence[str] = tuple(mesh.mesh_dim_names or ())
     dimensions = range(len(names)) if names else range(mesh.ndim)
     if len(dimensions) > 1:
@@ -106,7 +110,9 @@ def here(rank: Optional[int], size: Optional[int], mesh: Any = None) -> World:
     if rank is not None or size is not None:
         if size is None:
             raise BadRequest("rank= was given without world_size=")
-        return checked(rank or 0, size) if rank is not None or size == 1 else _missing_rank(size)
+        if rank is None and size > 1:
+            raise BadRequest(f"world_size={size} was given without rank=")
+        return checked(rank or 0, size)
     if "torch" in sys.modules:
         from belady.torch import distributed
 
@@ -114,10 +120,6 @@ def here(rank: Optional[int], size: Optional[int], mesh: Any = None) -> World:
         if found is not None:
             return checked(*found)
     return from_environment(os.environ)
-
-
-def _missing_rank(size: int) -> World:
-    raise BadRequest(f"world_size={size} was given without rank=")
 
 
 class Dealing(NamedTuple):

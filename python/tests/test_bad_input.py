@@ -85,6 +85,33 @@ CASES: dict[str, tuple[Callable[[], Any], type[BaseException], str]] = {
     "sampler: below": (lambda: read(loader(sampler=[-101])), belady.BadRequest, "sample -101"),
     "batch_sampler: outside": (lambda: read(loader(batch_sampler=[[3], [100]])),
                                belady.BadRequest, "sample 100"),
+    "sampler: number": (lambda: loader(sampler=5), TypeError, "sampler is 5"),
+    "batch_sampler: number": (lambda: loader(batch_sampler=5), TypeError, "batch_sampler is 5"),
+    "batch_sampler: flat": (lambda: read(loader(batch_sampler=[1, 2])), TypeError,
+                            "batch_sampler gave 1"),
+    "mesh: number": (lambda: loader(mesh=5), TypeError, "mesh is 5"),
+    "shuffle: text": (lambda: loader(shuffle="no"), TypeError, "shuffle is 'no'"),
+    "shuffle: number": (lambda: loader(shuffle=0), TypeError, "shuffle is 0"),
+    "drop_last: number": (lambda: loader(drop_last=1), TypeError, "drop_last is 1"),
+    "copy: text": (lambda: loader(copy="no"), TypeError, "copy is 'no'"),
+    "in_order: nothing": (lambda: loader(in_order=None), TypeError, "in_order is None"),
+    "sampler_drop_last: text": (lambda: loader(sampler_drop_last="x"), TypeError,
+                                "sampler_drop_last is 'x'"),
+    "persistent_workers: number": (lambda: loader(num_workers=1, persistent_workers=1), TypeError,
+                                   "persistent_workers is 1"),
+    "worker_init_fn: number": (lambda: loader(num_workers=1, worker_init_fn=3), TypeError,
+                               "worker_init_fn is 3"),
+    "rank: below 0": (lambda: loader(rank=-1, world_size=2), belady.BadRequest,
+                      "rank -1 is outside of a world of 2: ranks are 0 to 1"),
+    "rank: alone": (lambda: loader(rank=-1), belady.BadRequest, "without world_size="),
+    "world_size: alone": (lambda: loader(world_size=2), belady.BadRequest, "without rank="),
+    "world_size: 0": (lambda: loader(world_size=0), belady.BadRequest, "world_size is 0"),
+    "world_size: 0, rank 0": (lambda: loader(rank=0, world_size=0), belady.BadRequest,
+                              "must be at least 1"),
+    "decode_jpeg: nothing": (lambda: belady.decode_jpeg(None), TypeError, "batch is a NoneType"),
+    "decode_jpeg: device": (lambda: belady.decode_jpeg(b"x", device="nope"),
+                            belady.DecoderUnavailable, "'nope', which names no device"),
+    "dataset: ''": (lambda: belady.Dataset(""), ValueError, "a name, a path or a URL"),
     # states
     "state: nothing": (lambda: with_state(None), TypeError, "state_dict()"),
     "state: empty": (lambda: with_state({}), belady.StateMismatch, "version"),
@@ -149,6 +176,12 @@ def test_the_last_epoch(
             orders.append([s.id for batch in made for s in batch])
         monkeypatch.setenv("BELADY", "off")
     assert orders[0] and orders[0] == orders[1]
+
+
+def test_a_failed_scan_leaves_nothing(node: Node) -> None:
+    with pytest.raises(belady.DatasetAddFailed):
+        len(belady.Dataset(node.folder / "nothing here"))
+    assert not list(node.folder.glob(".*.scan.lock"))
 
 
 def test_negative_indices_count_from_the_end(node: Node) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import pickle
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,15 @@ from torch.utils.data import DataLoader, Subset, random_split
 
 import belady
 from belady import notice
-from conftest import BELADY, Node, eventually, image_folder, temporary, write_files
+from conftest import (
+    BELADY,
+    DEADLINE_S,
+    Node,
+    eventually,
+    image_folder,
+    temporary,
+    write_files,
+)
 
 
 def plain(sample: belady.Sample) -> tuple[bytes, int, str]:
@@ -126,3 +137,32 @@ def test_long_scans_are_said(
         with pytest.warns(UserWarning, match=f"another process to scan {folder}"):
             assert len(dataset) == 4
         release.join()
+
+
+def test_waiting_for_a_lock_that_is_removed(node: Node) -> None:
+    """Who waited for it takes the one that is there now, so that one process scans at a time."""
+    dataset = belady.Dataset(write_files(temporary(), 5))
+    path = node.folder / f".{dataset.name}.scan.lock"
+    with open(path, "w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as pool:
+            scanned = pool.submit(len, dataset)
+            eventually(lambda: has_opened(path), "it waits for the first lock")
+            path.unlink()
+            with open(path, "w") as second:
+                fcntl.flock(second, fcntl.LOCK_EX)
+                fcntl.flock(first, fcntl.LOCK_UN)
+                eventually(lambda: has_opened(path), "it waits for the second lock")
+                assert not scanned.done()
+                fcntl.flock(second, fcntl.LOCK_UN)
+            assert scanned.result(DEADLINE_S) == 5
+    assert not path.exists()
+
+
+def has_opened(path: Path) -> bool:
+    """Twice: by the test itself, and by who waits."""
+    opened = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile
+            opened += os.path.samestat(path.stat(), os.fstat(int(fd)))
+    return opened == 2

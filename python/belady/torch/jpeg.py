@@ -41,7 +41,12 @@ def decode(views: list[memoryview], device: Any, mode: str) -> list[torch.Tensor
     for i, view in enumerate(views):
         if not len(view):
             raise Undecodable(i, "it is empty")
-    place = torch.device(device)
+    try:
+        place = torch.device(device)
+    except RuntimeError as e:  # PyTorch knows no device of that name
+        raise DecoderUnavailable(
+            f"cannot decode on {device!r}, which names no device: use 'cpu' or 'cuda'"
+        ) from e
     if place.type != "cpu":
         return _on_gpu(views, place, mode)
     decode_one = _by_pillow if torchvision is None else _by_torchvision
