@@ -42,6 +42,36 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+class Relay:
+    """A source that stands before another, and may put a third in its place."""
+
+    def __init__(self, source: Source, stats: Stats) -> None:
+        self._source = source
+        self._stats = stats
+
+    @property
+    def due(self) -> wire.Start:
+        return self._source.due
+
+    @property
+    def ours(self) -> bool:
+        return self._source.ours
+
+    @property
+    def direct(self) -> bool:
+        return self._source.direct
+
+    def count_in(self, stats: Stats) -> None:
+        self._stats = stats
+        self._source.count_in(stats)
+
+    def cancel(self) -> None:
+        self._source.cancel()
+
+    def close(self) -> None:
+        self._source.close()
+
+
 class Reader(Protocol):
     """What reads samples by id: `belady.direct.Files`, `belady.ondemand.OnDemand`."""
 

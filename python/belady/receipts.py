@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from belady import notice, order, wire
-from belady.computed import Computed, Reader, Source
+from belady.computed import Computed, Reader, Relay
 from belady.errors import OrderDriftWarning
 from belady.reading import Reading
 from belady.session import Batch, Session, Stats
@@ -39,7 +39,7 @@ def _equal(expected: memoryview, ids: Sequence[int]) -> bool:
     return expected.tolist() == list(ids)
 
 
-class Checked:
+class Checked(Relay):
     """A source that gives the batches of the order, whatever the session delivers.
 
     `on_demand` makes the reader that asks for samples by id.
@@ -50,30 +50,13 @@ class Checked:
         batches: Sequence[Sequence[int]],
     ) -> None:
         """`batches` is an explicit order's only epoch."""
-        self._source: Source = session
+        super().__init__(session, stats)
         self._session: Optional[Session] = session
         self._reading = reading
-        self._stats = stats
         self._on_demand = on_demand
         self._batches = batches
         self._of = (-1, 0)
         self._ids = memoryview(b"")
-
-    @property
-    def due(self) -> wire.Start:
-        return self._source.due
-
-    @property
-    def ours(self) -> bool:
-        return self._source.ours
-
-    @property
-    def direct(self) -> bool:
-        return self._source.direct
-
-    def count_in(self, stats: Stats) -> None:
-        self._stats = stats
-        self._source.count_in(stats)
 
     def next(self) -> Optional[Batch]:
         if self._session is None:
@@ -119,9 +102,3 @@ class Checked:
             " slower; report it, with `belady version` and torch.__version__",
             OrderDriftWarning,
         )
-
-    def cancel(self) -> None:
-        self._source.cancel()
-
-    def close(self) -> None:
-        self._source.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from belady import wire
-from belady.computed import Computed, Source
+from belady.computed import Computed, Relay, Source
 from belady.errors import DaemonUnavailable
 from belady.ondemand import OnDemand
 from belady.reading import Reading
@@ -40,30 +40,13 @@ def _directly(reading: Reading, start: wire.Start, stats: Stats, batches: _Batch
     return Computed(r.order, r.epochs, r.rank, start, stats, r.files, batches)
 
 
-class _Lasting:
+class _Lasting(Relay):
     """A source that goes on with direct reads, at the same batch, if its daemon stays away."""
 
     def __init__(self, reading: Reading, source: Source, stats: Stats, batches: _Batches) -> None:
         self._reading = reading
-        self._source = source
-        self._stats = stats
+        super().__init__(source, stats)
         self._batches = batches
-
-    @property
-    def due(self) -> wire.Start:
-        return self._source.due
-
-    @property
-    def ours(self) -> bool:
-        return self._source.ours
-
-    @property
-    def direct(self) -> bool:
-        return self._source.direct
-
-    def count_in(self, stats: Stats) -> None:
-        self._stats = stats
-        self._source.count_in(stats)
 
     def next(self) -> Optional[Batch]:
         try:
@@ -74,9 +57,3 @@ class _Lasting:
         self._source.close()
         self._source = _directly(self._reading, due, self._stats, self._batches)
         return self._source.next()
-
-    def cancel(self) -> None:
-        self._source.cancel()
-
-    def close(self) -> None:
-        self._source.close()
