@@ -128,29 +128,36 @@ func TestPolicyConflict(t *testing.T) {
 	}
 }
 
-// TestStagingGrowsForABatch: where nobody configured it, one larger than staging gets more of it.
-func TestStagingGrowsForABatch(t *testing.T) {
-	n := start(t, 128*mib, nil)
-	d := n.addSynth("d", "", "samples=400&size=200KB")
+// oneBatch asks for the first 300 samples as one batch.
+func (n *node) oneBatch(d data) (*client.Session, []sample.ID) {
+	n.t.Helper()
 	at := d.attach(order.Explicit, 1, 1)
 	at.Order.Seed = 0
 	s, err := n.client.Open(context.Background(), at)
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	defer s.Close()
-	before := n.of("d").Staging
 	ids := make([]sample.ID, 300)
 	for i := range ids {
 		ids[i] = sample.ID(i)
 	}
-	if int64(len(ids))*200_000 <= before {
-		t.Fatalf("staging has %d: the test tests nothing", before)
-	}
 	flags := wire.WindowLastOfEpoch | wire.WindowLastOfJob
 	if err := s.Window(context.Background(), 0, flags, ids, []uint32{300}); err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
+	return s, ids
+}
+
+// TestStagingGrowsForABatch: where nobody configured it, one larger than staging gets more of it.
+func TestStagingGrowsForABatch(t *testing.T) {
+	n := start(t, 128*mib, nil)
+	d := n.addSynth("d", "", "samples=400&size=200KB")
+	n.mustRead(reading{Attach: d.attach(order.Random, 8, 1), data: d})
+	if before := n.of("d").Staging; before >= 300*200_000 {
+		t.Fatalf("staging has %d: the test tests nothing", before)
+	}
+	s, ids := n.oneBatch(d)
+	defer s.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	b, err := s.Next(ctx)
@@ -166,25 +173,11 @@ func TestStagingGrowsForABatch(t *testing.T) {
 // TestABatchLargerThanStaging is refused when its turn comes, in a sentence.
 func TestABatchLargerThanStaging(t *testing.T) {
 	n := start(t, 32*mib, func(c *config) { c.Staging = 4 * mib })
-	d := n.addSynth("d", "", "samples=400&size=64KB")
-	at := d.attach(order.Explicit, 1, 1)
-	at.Order.Seed = 0
-	s, err := n.client.Open(context.Background(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := n.oneBatch(n.addSynth("d", "", "samples=400&size=64KB"))
 	defer s.Close()
-	ids := make([]sample.ID, 300)
-	for i := range ids {
-		ids[i] = sample.ID(i)
-	}
-	flags := wire.WindowLastOfEpoch | wire.WindowLastOfJob
-	if err := s.Window(context.Background(), 0, flags, ids, []uint32{300}); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err = s.Next(ctx)
+	_, err := s.Next(ctx)
 	wantError(t, err, wire.CodeArenaTooSmall, "--staging")
 }
 
