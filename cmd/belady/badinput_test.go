@@ -124,6 +124,7 @@ func TestBadInput(t *testing.T) {
 	n.does("read", "img", "--epochs", "2", "--batch", "2")
 
 	n.refuses(1, `"nope".*known are img.*add it with`, "read", "nope")
+	n.refuses(1, `"nope" \(known are img\); nothing was removed$`, "dataset", "rm", "nope")
 	n.refuses(2, `format "tar" is not known.*folder`, "dataset", "add", "x", n.images,
 		"--format", "tar")
 	n.refuses(1, `no samples.*check the URL`, "dataset", "add", "x",
@@ -132,6 +133,12 @@ func TestBadInput(t *testing.T) {
 		"--world", "2", "--rank", "2")
 	n.refuses(2, `rank 2 is not in a world of 2`, "order", "--kind", "torch-distributed",
 		"--samples", "9", "--world", "2", "--rank", "2")
+	for _, verb := range [][]string{{"read", "img"}, {"order", "--samples", "9"}, {"sim"}} {
+		n.refuses(2, `world is 0: it must be 1 to \d+ ranks`, append(verb, "--world", "0")...)
+		n.refuses(2, `world is -1: it must be 1 to \d+ ranks`, append(verb, "--world", "-1")...)
+	}
+	n.refuses(2, `rate 0 and concurrency 64: an origin sends at least`, "sim", "--rate", "0")
+	n.refuses(2, `rate 1GB and concurrency 0: .* at least one request`, "sim", "--concurrency", "0")
 	n.refuses(2, `order kind "foo" is unknown: use one of`, "read", "img", "--kind", "foo")
 	n.refuses(2, `unknown policy "foo": use one of`, "read", "img", "--policy", "foo")
 	n.refuses(2, `batch is 0: it must be at least 1`, "read", "img", "--batch", "0")

@@ -85,7 +85,19 @@ func (f *orderFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "print one JSON object with the spec and the list")
 }
 
+// checkWorld refuses a --world that cannot be. A spec's 0 stands for one rank, but nobody who
+// writes 0 means that.
+func checkWorld(world int) error {
+	if world < 1 || world > order.MaxWorld {
+		return usagef("world is %d: it must be 1 to %d ranks", world, order.MaxWorld)
+	}
+	return nil
+}
+
 func (f *orderFlags) print(w io.Writer) error {
+	if err := checkWorld(f.spec.World); err != nil {
+		return err
+	}
 	if err := f.readFiles(); err != nil {
 		return err
 	}

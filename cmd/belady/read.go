@@ -102,7 +102,9 @@ func parseMember(arg string) (wire.Dataset, error) {
 
 // check refuses what can be seen to be wrong without a daemon.
 func (o *readOptions) check() error {
-	world := max(o.order.World, 1)
+	if err := checkWorld(o.order.World); err != nil {
+		return err
+	}
 	names := map[string]bool{}
 	for _, d := range o.datasets {
 		if names[d.Name] {
@@ -114,8 +116,9 @@ func (o *readOptions) check() error {
 		}
 	}
 	switch {
-	case o.rank < 0 || o.rank >= world:
-		return usagef("rank %d is not in a world of %d: ranks are 0 to %d", o.rank, world, world-1)
+	case o.rank < 0 || o.rank >= o.order.World:
+		return usagef("rank %d is not in a world of %d: ranks are 0 to %d", o.rank, o.order.World,
+			o.order.World-1)
 	case o.order.Kind == order.Explicit:
 		return usagef("an explicit order is sent by a program: read it through a client of your own")
 	case !slices.Contains(order.Names(), o.order.Kind):
@@ -161,7 +164,7 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	defer s.Close()
 	l.client, l.session = c, s
 	l.fetched, l.held = before.Pump.FetchedBytes, before.Pump.KeptBytes
-	l.report = readReport{Samples: s.Info().Samples, World: max(o.order.World, 1)}
+	l.report = readReport{Samples: s.Info().Samples, World: o.order.World}
 	if err := l.run(ctx); err != nil {
 		return err
 	}

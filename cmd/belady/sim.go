@@ -162,6 +162,13 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 		return sim.Scenario{}, usagef("latency %v and compute %v: neither can be negative",
 			f.latency, f.compute)
 	}
+	if rate < 1 || f.concurrency < 1 {
+		return sim.Scenario{}, usagef("rate %s and concurrency %d: an origin sends at least a byte a "+
+			"second, and takes at least one request", f.rate, f.concurrency)
+	}
+	if err := checkWorld(f.spec.World); err != nil {
+		return sim.Scenario{}, err
+	}
 	if size > sample.MaxSize {
 		return sim.Scenario{}, usagef("--size: %s is more than a sample can have", f.size)
 	}

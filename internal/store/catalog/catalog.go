@@ -122,7 +122,7 @@ func (c *Catalog) Show(name string) (Info, error) {
 	}
 	text, err := os.ReadFile(c.infoPath(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Info{}, c.unknown(name)
+		return Info{}, c.unknown(name, "add it with: belady dataset add "+name+" URL")
 	}
 	if err != nil {
 		return Info{}, fmt.Errorf("reading dataset %s: %w", name, err)
@@ -139,8 +139,9 @@ func (c *Catalog) Show(name string) (Info, error) {
 	return info, nil
 }
 
-// unknown says which names there are, because the usual cause is a slip of the finger.
-func (c *Catalog) unknown(name string) error {
+// unknown says which names there are, because the usual cause is a slip of the finger, and what
+// follows from it.
+func (c *Catalog) unknown(name, so string) error {
 	entries, _ := os.ReadDir(c.dir) // An unreadable folder knows no names either.
 	var names []string
 	for _, e := range entries {
@@ -152,8 +153,7 @@ func (c *Catalog) unknown(name string) error {
 	if len(names) > 0 {
 		known = "known are " + strings.Join(names, ", ")
 	}
-	return fmt.Errorf("%w: %q (%s); add it with: belady dataset add %s URL",
-		ErrUnknown, name, known, name)
+	return fmt.Errorf("%w: %q (%s); %s", ErrUnknown, name, known, so)
 }
 
 // Remove forgets a dataset. Its origin is not touched, and readers that have it open keep it.
@@ -162,7 +162,7 @@ func (c *Catalog) Remove(name string) error {
 		return err
 	}
 	if _, err := os.Lstat(c.path(name)); errors.Is(err, fs.ErrNotExist) {
-		return c.unknown(name)
+		return c.unknown(name, "nothing was removed")
 	}
 	unlock, err := c.lock(name)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Catalog) Remove(name string) error {
 	}
 	if err := os.Rename(c.path(name), gone); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return c.unknown(name)
+			return c.unknown(name, "nothing was removed")
 		}
 		return fmt.Errorf("removing dataset %s: %w", name, err)
 	}
