@@ -226,6 +226,9 @@ func printEpoch(w io.Writer, e *receipt.Epoch) {
 	case e.Wrong():
 	case e.Whole():
 		fmt.Fprintf(w, "%s: ok: %s\n", name, ranks)
+	case !e.Begun:
+		fmt.Fprintf(w, "%s: not begun: %s, ahead of its loop; what was sent is ok: %s\n", name, short,
+			ranks)
 	default:
 		fmt.Fprintf(w, "%s: unfinished: %s; what was sent is ok: %s\n", name, short, ranks)
 	}

@@ -136,6 +136,8 @@ def test_job_is_proved(
                "the resumed epoch is proved")
     assert "epoch 0: ok: 1 of 1 ranks, 11 batches" in proof()
     assert "epoch 1: unfinished: rank 0 was sent" in proof()
+    # What waits ahead of a loop that ends is no epoch that anybody left.
+    assert "epoch 2: unfinished" not in proof()
     listed = json.loads(node.run("job", "ls", "--json").stdout)
     ours = [job for job in listed if job["id"] == "proved"]
     assert ours and ours[0]["orders"] == ["torch-distributed"] and ours[0]["world"] == 2

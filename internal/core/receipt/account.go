@@ -19,6 +19,8 @@ type Account struct {
 	Chain    Chain `json:"chain,omitzero"`
 	// Whole: the last batch of the epoch, or of the worker's share, was among them.
 	Whole bool `json:"whole,omitempty"`
+	// Ahead: they were sent before they were asked for, and none is known to have been taken.
+	Ahead bool `json:"ahead,omitempty"`
 }
 
 // Reading is the order of an account, and whose part of it.

@@ -16,7 +16,10 @@ type Epoch struct {
 	Reading  Reading `json:"-"` // of one of the ranks
 	Number   int     `json:"epoch"`
 	Position int64   `json:"position"`
-	Ranks    []Rank  `json:"ranks"`
+	// Begun: some rank attached there, or is known to have taken something. Of others only the first
+	// batches were sent, ahead of loops that ended before.
+	Begun bool   `json:"begun"`
+	Ranks []Rank `json:"ranks"`
 	// Padding is what was delivered once more than the epoch has it, by rank.
 	Padding []Padding `json:"padding"`
 }
@@ -116,6 +119,7 @@ func (p *prover) add(a *Account) error {
 		p.epochs = append(p.epochs, Epoch{Reading: a.Reading, Number: a.Epoch,
 			Position: a.Position, Padding: []Padding{}})
 	}
+	p.epochs[i].Begun = p.epochs[i].Begun || !a.Ahead
 	p.epochs[i].rank(a.Rank).add(a, p.orders[key])
 	return nil
 }

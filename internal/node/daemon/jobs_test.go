@@ -229,6 +229,36 @@ func TestEpochsAreProvedInParts(t *testing.T) {
 	}
 }
 
+// TestSentAhead: batches that waited ahead of a loop which ended before do not begin their epoch.
+func TestSentAhead(t *testing.T) {
+	n := start(t, 64*mib, nil)
+	d := n.addSynth("d", "", "samples=200&size=2KB") // 25 batches an epoch
+	for i, c := range []struct {
+		taken uint32
+		begun bool
+	}{{25, false}, {26, true}} {
+		at := d.attach(order.Random, 8, 3)
+		at.Order.Seed = int64(i)
+		p := dial(t, n.socket)
+		p.attach(at, 4)
+		p.send(wire.AppendCredit(nil, c.taken))
+		for range 4 + c.taken {
+			lease, err := wire.DecodeLease(p.expect(wire.TypeLease).Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.send(wire.AppendRelease(nil, []uint64{lease.Seq}))
+		}
+		p.close()
+		all := n.proofs(2 * (i + 1))
+		e := all[len(all)-1]
+		if len(all) != 2*(i+1) || e.Number != 1 || e.Wrong() || e.Whole() || e.Begun != c.begun ||
+			e.Ranks[0].Sent != int(c.taken)+4-25 || !all[0].Begun || !all[i].Whole() {
+			t.Errorf("%d taken: %+v", c.taken, all)
+		}
+	}
+}
+
 // TestJobsWithoutADisk: a record that cannot be kept is said once, and holds nobody up.
 func TestJobsWithoutADisk(t *testing.T) {
 	n := start(t, 64*mib, nil)

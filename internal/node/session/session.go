@@ -407,6 +407,7 @@ func (s *Session) read(a *wire.Attach) error {
 func (s *Session) credit(n uint32) error {
 	s.mu.Lock()
 	s.owed += n
+	s.tally.credited(n)
 	owed := s.owed
 	s.mu.Unlock()
 	if owed > wire.MaxCredit {

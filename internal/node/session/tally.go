@@ -25,8 +25,11 @@ type tally struct {
 	// The label of the batch that is due.
 	epoch, batch int
 	scratch      []byte
-	every        time.Duration // the longest that what was delivered goes unrecorded
-	recorded     time.Time     // when something was
+	// Credits, the first of them, which are for what may wait ahead of a loop, and batches leased:
+	// a client grants one more credit for each batch its loop takes.
+	granted, first, sent int
+	every                time.Duration // the longest that what was delivered goes unrecorded
+	recorded             time.Time     // when something was
 }
 
 // recordEvery is how much of an epoch a daemon that is killed may leave unproved.
@@ -82,6 +85,7 @@ func (t *tally) leased(l *world.Lease) {
 	r, t.scratch = receipt.Of(l.IDs, t.scratch)
 	t.account.Chain.Add(r, len(l.IDs))
 	t.batch++
+	t.sent++
 	switch {
 	case l.Last:
 		t.account.Whole = true
@@ -113,11 +117,22 @@ func (t *tally) flush() {
 	}
 }
 
+// credited counts what the client lets come.
+func (t *tally) credited(n uint32) {
+	t.granted += int(n)
+	if t.first == 0 {
+		t.first = int(n)
+	}
+}
+
 // endTally records what is left when the session ends.
 func (s *Session) endTally() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tally.flush()
+	t := &s.tally
+	taken, before := t.granted-t.first, t.sent-t.account.Chain.Batches
+	t.account.Ahead = taken <= before
+	t.flush()
 }
 
 // drifted passes on that the client computes another order.
