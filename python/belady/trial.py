@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -138,6 +139,9 @@ class Trial:
         from belady.torch.trial import Bench, Files, Work
 
         os.environ.pop("BELADY", None)  # which may say that there is to be no daemon
+        # Workers take over this process's folder for their sockets, which goes when it ends. Each
+        # would make its own otherwise, and leave it behind when PyTorch stops it.
+        get_temp_dir()
         ram = self._options.ram or str(memory.for_samples())
         with tempfile.TemporaryDirectory(prefix="belady-try") as name:
             with serving(Path(name) / "b", ram) as place:
