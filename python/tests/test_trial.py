@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,8 @@ def test_an_origin_without_a_reader_of_its_own() -> None:
     assert done.returncode == 0, done.stderr
     assert "through a daemon with room for batches only" in done.stdout
     assert "same order: yes" in done.stdout and "bound by: " in done.stdout
-    assert "[   " in done.stderr and "Belady, 0 workers" in done.stderr
+    for step in ("scanning", "stock loader, 4 workers", "Belady, 0 workers"):
+        assert re.search(rf"^\[ *\d+ s\] {step}$", done.stderr, re.MULTILINE), done.stderr
     assert not list(scratch.iterdir())
 
 
