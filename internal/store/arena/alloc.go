@@ -88,7 +88,7 @@ func (a *Arena) allocLarge(size uint32, passing bool) (Place, bool) {
 // to stay, in a slot where they come and go. False: the arena is full.
 func (a *Arena) AllocKept(size uint32) (Place, bool) {
 	if a.cfg.Packed {
-		return a.bump(&a.packs, size)
+		return a.bump(&a.packs, size, Align)
 	}
 	return a.AllocSlot(size)
 }
@@ -96,7 +96,11 @@ func (a *Arena) AllocKept(size uint32) (Place, bool) {
 // AllocRun finds a place for the next sample that only passes: behind the one before it, so that
 // what arrives together goes together. One larger than a span gets spans of its own. Where nothing
 // else has room it may lie in a draining slab: see Spill. False: the arena is full.
-func (a *Arena) AllocRun(size uint32) (Place, bool) { return a.bump(&a.runs, size) }
+func (a *Arena) AllocRun(size uint32) (Place, bool) { return a.bump(&a.runs, size, Align) }
+
+// AllocDirect is AllocRun for a sample that is read with direct I/O: it begins at a multiple of
+// DirectAlign, and the bytes up to the next one are its own too, as Direct shows them.
+func (a *Arena) AllocDirect(size uint32) (Place, bool) { return a.bump(&a.runs, size, DirectAlign) }
 
 // stream is a region being filled from one end: samples are placed one behind the other, and the
 // region goes with its last sample.
@@ -108,13 +112,13 @@ type stream struct {
 	end    uint32  // and where it must end
 }
 
-// bump places one sample at the end of a stream.
-func (a *Arena) bump(b *stream, size uint32) (Place, bool) {
+// bump places one sample at the end of a stream, from a multiple of align to another one.
+func (a *Arena) bump(b *stream, size, align uint32) (Place, bool) {
 	if size > SpanBytes {
 		return a.allocLarge(size, b.kind == spanRun)
 	}
-	room := lines(size)
-	if b.open == 0 || b.offset+room > b.end {
+	at, room := roundUp(b.offset, align), max(align, roundUp(size, align))
+	if b.open == 0 || at+room > b.end {
 		ref := a.take(b.spans, b.kind, b.kind == spanRun)
 		if ref == 0 && b.spans > 1 {
 			ref = a.take(1, b.kind, b.kind == spanRun) // a longer tail is better than no room
@@ -123,19 +127,23 @@ func (a *Arena) bump(b *stream, size uint32) (Place, bool) {
 			return 0, false
 		}
 		a.reopen(b, ref, 0, uint32(a.span(ref).spans)*SpanBytes)
+		at = 0
 	}
 	sp := a.span(b.open)
 	sp.live++
-	sp.size += room
-	p := makePlace(b.open.slab(), int64(b.open.index())*SpanBytes+int64(b.offset), size)
-	b.offset += room
+	sp.size += lines(size) // what lies between samples is nobody's
+	p := makePlace(b.open.slab(), int64(b.open.index())*SpanBytes+int64(at), size)
+	b.offset = at + room
 	a.count(b.kind, int64(size))
 	return p, true
 }
 
 // lines is what a sample takes of a stream. An empty one takes a line too, so that its place names
 // the span that counts it.
-func lines(size uint32) uint32 { return max(Align, (size+Align-1)/Align*Align) }
+func lines(size uint32) uint32 { return max(Align, roundUp(size, Align)) }
+
+// roundUp rounds up to a multiple of unit, a power of two.
+func roundUp(n, unit uint32) uint32 { return (n + unit - 1) &^ (unit - 1) }
 
 // reopen makes a stream go on in a region, between two offsets of it.
 func (a *Arena) reopen(b *stream, ref spanRef, from, end uint32) {

@@ -13,6 +13,15 @@ func (a *Arena) Bytes(p Place, length uint32) []byte {
 	return a.table[p.Slab()].Load().mem[from:to:to]
 }
 
+// Direct is Bytes of a place from AllocDirect: its capacity is the room behind the sample that a
+// direct read may fill.
+func (a *Arena) Direct(p Place, length uint32) []byte {
+	from := p.Offset()
+	to := from + int64(length)
+	room := (to + DirectAlign - 1) / DirectAlign * DirectAlign
+	return a.table[p.Slab()].Load().mem[from:to:room]
+}
+
 // length is a live place's real length.
 func (a *Arena) length(p Place) uint32 {
 	if n := p.Len(); n < LongLength {

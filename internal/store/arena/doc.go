@@ -6,9 +6,9 @@
 // are drawn in docs/format/arena.md.
 //
 // Who may call what: an Arena has one owner goroutine, and every method belongs to it except
-// Bytes, Gather, Err and WaitReady, which any goroutine may call. Bytes and Gather need the place
-// to stay live during the call; who writes and who reads the bytes behind a place is for the caller
-// to order. A Pool is safe for concurrent use. A Ring has one owner goroutine.
+// Bytes, Direct, Gather, Err and WaitReady, which any goroutine may call. The first three need the
+// place to stay live during the call; who writes and who reads the bytes behind a place is for the
+// caller to order. A Pool is safe for concurrent use. A Ring has one owner goroutine.
 //
 // Memory is faulted in before it is handed out, and only as far as the machine and its control
 // groups have it, so running out is an error or a refused allocation, never a signal. Nothing has a

@@ -20,6 +20,8 @@ const (
 
 	// Align is the alignment of every place: a cache line, and what offset's unit is.
 	Align = 64
+	// DirectAlign is the alignment of memory and of file offsets that direct I/O wants.
+	DirectAlign = 4096
 	// LongLength in a place's length field says that the sample is that long or longer; its real
 	// length is in the manifest, which every holder of a place has.
 	LongLength = 1<<lengthBits - 1

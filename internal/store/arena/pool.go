@@ -33,6 +33,12 @@ func (p *Pool) Left() int64 {
 	return p.total - p.used
 }
 
+// Lend takes bytes for buffers that are no arena's; false if there are not as many left.
+func (p *Pool) Lend(bytes int64) bool { return p.take(bytes) == nil }
+
+// Return gives back what was lent.
+func (p *Pool) Return(bytes int64) { p.give(bytes) }
+
 func (p *Pool) take(bytes int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
