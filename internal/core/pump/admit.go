@@ -254,7 +254,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 		}
 		rec.bits += pinOne
 		if !p.plan.Rule.Fixed {
-			p.reference(rec, id, c, w)
+			p.reference(rec, id, c, w, n%touchAhead)
 		}
 		c.pos++
 	}
@@ -318,9 +318,13 @@ func (p *Pump) value(rec *record, id sample.ID, next policy.Tick) policy.Value {
 }
 
 // reference values a sample as the frontier passes it: a member anew, another one joins if the
-// tier has room or holds something worth less. c.pos is the sample's position.
-func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window) {
-	v := p.value(rec, id, p.nextUse(c, w, c.pos))
+// tier has room or holds something worth less. c.pos is the sample's position, at its place in
+// values.
+func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window, at int) {
+	v := p.values[at]
+	if !p.plan.Rule.Ahead {
+		v = p.value(rec, id, p.nextUse(c, w, c.pos))
+	}
 	if p.plan.Rule.Counts {
 		rec.setUses(rec.fewer())
 	} else {

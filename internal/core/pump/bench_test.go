@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +43,7 @@ func newLoop(t testing.TB, p *plan.Plan, batch int) *loop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &loop{pump: pump.New(p)}
+	l := &loop{pump: pump.NewIn(p, mapped(t, n))}
 	for k := range l.windows {
 		if l.windows[k], err = feed.Window(k); err != nil {
 			t.Fatal(err)
@@ -54,6 +55,18 @@ func newLoop(t testing.TB, p *plan.Plan, batch int) *loop {
 	l.events = append(l.events, pump.Event{Kind: pump.Attached, N: int32(batch)},
 		pump.Event{Kind: pump.Credited, N: 4})
 	return l
+}
+
+// mapped is memory in huge pages where the kernel has some, as a daemon gives it to its pumps.
+func mapped(t testing.TB, n int) []pump.Record {
+	mem, err := unix.Mmap(-1, 0, n*int(unsafe.Sizeof(pump.Record{})),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+	return unsafe.Slice((*pump.Record)(unsafe.Pointer(&mem[0])), n)
 }
 
 // lookAhead computes next uses for two epochs that alternate.

@@ -12,6 +12,7 @@ package pump
 
 import (
 	"belady/internal/core/plan"
+	"belady/internal/core/policy"
 	"belady/internal/core/sample"
 )
 
@@ -68,8 +69,9 @@ type backlog struct {
 
 // scratch is what the loops over a run leave behind for each other.
 type scratch struct {
-	touched uint64            // gives the loads of touch a purpose
-	chosen  [MaxRun]sample.ID // the samples of a run that a loop picked
+	touched uint64                   // gives the loads of touch a purpose
+	chosen  [MaxRun]sample.ID        // the samples of a run that a loop picked
+	values  [touchAhead]policy.Value // of the samples at the frontier, where the rule looks ahead
 }
 
 // sweeping is the coming down to a new plan.
@@ -85,9 +87,14 @@ type reclaim struct {
 }
 
 // New makes a pump for a plan.
-func New(p *plan.Plan) *Pump {
+func New(p *plan.Plan) *Pump { return NewIn(p, make([]Record, p.Sizes.Len())) }
+
+// NewIn makes a pump whose records live in memory it is given: zero, one for each of the plan's
+// samples. They are read at random, so how the memory is mapped tells in every Step, and mapping is
+// not for the core to do.
+func NewIn(p *plan.Plan, records []Record) *Pump {
 	n := p.Sizes.Len()
-	pm := &Pump{plan: p, recs: make([]record, n), ref: -1, sweeping: sweeping{sweep: n}}
+	pm := &Pump{plan: p, recs: records[:n], ref: -1, sweeping: sweeping{sweep: n}}
 	for id := range pm.recs {
 		pm.recs[id].setSize(p.Size(sample.ID(id)))
 	}

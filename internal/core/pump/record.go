@@ -15,6 +15,9 @@ type record struct {
 	bits       uint64
 }
 
+// Record is a record to whoever makes room for one.
+type Record = record
+
 // States of a sample. While its run is in flight a sample stays fetching even after it has
 // arrived: the run knows, which saves a pass over the run's records.
 const (

@@ -25,6 +25,8 @@ const touchAhead = 64
 
 // touchQueue loads what valuing the samples at the frontier will need: the neighbours of members
 // that leave their buckets, the first of the buckets they go to, and who may be evicted for them.
+// Where the rule looks ahead, the values it needs for that are the values that count: samples are
+// valued as of the frontier of their block, since doing it again for each costs more than it tells.
 func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
 	joining := 0
 	for _, id := range ids {
@@ -36,6 +38,7 @@ func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
 		// The old neighbours are wanted soon too, so they are at hand; the new ones are strewn.
 		for i, id := range ids {
 			v := p.value(&p.recs[id], id, p.nextUse(c, w, c.pos+int64(i)))
+			p.values[i] = v
 			p.chosen[i] = sample.ID(p.queue.bucket(v))
 		}
 		p.touchFirsts(p.chosen[:len(ids)])

@@ -137,7 +137,7 @@ func New(cfg Config) (*World, error) {
 		}
 	}
 	w.places = make([]arena.Place, cfg.Set.Len())
-	w.pump = pump.New(w.plan)
+	w.pump = pump.NewIn(w.plan, arena.Huge[pump.Record](w.plan.Sizes.Len()))
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.mail.wake = make(chan struct{}, 1)
 	w.fetcher = newFetcher(w, cfg.Concurrency)
