@@ -49,6 +49,7 @@ func TestProcesses(t *testing.T) {
 		"memory":              testMemory,
 		"read reconnects":     testReadReconnects,
 		"full disk":           testFullDisk,
+		"kills":               testKills,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, bin) })
 	}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"belady/internal/client"
+	"belady/internal/core/order"
+)
+
+// crashRate is the counted origin's, and crashSamples how many samples there are for each kill: so
+// that filling takes about half of them.
+const (
+	crashRate    = 30_000_000
+	crashSamples = 50
+)
+
+// crashKills is how often the long tests kill: 20, or $BELADY_CRASH_KILLS, which `make crash` sets.
+func crashKills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("BELADY_CRASH_KILLS")
+	if text == "" {
+		return 20
+	}
+	kills, err := strconv.Atoi(text)
+	if err != nil || kills < 1 {
+		t.Fatalf("BELADY_CRASH_KILLS is %q, not a number", text)
+	}
+	return kills
+}
+
+// crash is one training that goes on while its daemon is killed again and again.
+type crash struct {
+	*host
+	origin *counted
+	serves []string // arguments of each daemon
+	draw   *rand.Rand
+
+	batches, epochs atomic.Int64 // read so far
+	until           atomic.Int64 // this epoch is not read
+	done            chan error
+	lastEpoch       int // requests during the last epoch read; after done
+}
+
+// newCrash starts the training. $BELADY_TEST_SEED repeats one's moments.
+func newCrash(h *host, o *counted, serves ...string) *crash {
+	h.t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("BELADY_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			h.t.Fatalf("BELADY_TEST_SEED is %q, not a number", text)
+		}
+	}
+	h.t.Logf("BELADY_TEST_SEED=%d repeats the moments of this run", seed)
+	c := &crash{host: h, origin: o, serves: serves, draw: rand.New(rand.NewPCG(seed, 0)),
+		done: make(chan error, 1)}
+	c.until.Store(math.MaxInt64)
+	return c
+}
+
+// train reads epoch after epoch and checks each byte and the order.
+func (c *crash) train(ctx context.Context) error {
+	reader, err := client.Dial(ctx, client.Config{Socket: c.socket, ReconnectFor: time.Minute})
+	if err != nil {
+		return err
+	}
+	attach := c.attach(math.MaxInt32)
+	s, err := reader.Open(ctx, attach)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	o, err := order.New(attach.Order)
+	if err != nil {
+		return err
+	}
+	for epoch := 0; int64(epoch) < c.until.Load(); epoch++ {
+		before := c.origin.total()
+		due, err := o.Epoch(epoch, 0, 0, nil)
+		if err != nil {
+			return err
+		}
+		for i := range due.Batches() {
+			b, err := s.Next(ctx)
+			if err != nil {
+				return fmt.Errorf("epoch %d, batch %d: %w", epoch, i, err)
+			}
+			lo, hi := due.Bounds(i)
+			if err := c.compare(b, due.IDs[lo:hi]); err != nil {
+				return fmt.Errorf("epoch %d, batch %d: %w", epoch, i, err)
+			}
+			b.Release()
+			c.batches.Add(1)
+		}
+		c.epochs.Add(1)
+		c.lastEpoch = c.origin.total() - before
+	}
+	return nil
+}
+
+// kills kills the daemon that often and starts it anew, telling between of each death. The last
+// daemon is returned alive.
+func (c *crash) kills(n int, between func()) *process {
+	c.t.Helper()
+	p := c.serve(c.serves...)
+	ctx, cancel := context.WithTimeout(context.Background(), 9*time.Minute)
+	ended := make(chan struct{})
+	c.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		c.done <- c.train(ctx)
+	}()
+	for range n {
+		// Of every two daemons one is given time to answer, the other may die while it opens.
+		if c.draw.IntN(2) == 0 {
+			c.answers(p)
+		}
+		time.Sleep(time.Duration(5+c.draw.IntN(396)) * time.Millisecond)
+		select {
+		case err := <-c.done:
+			c.t.Fatalf("the training ended: %v: %s", err, p.log)
+		default:
+		}
+		p.kill()
+		c.soon(20*time.Second, "the origin has counted all", c.origin.quiet)
+		between()
+		p = c.run(c.command(append([]string{"serve"}, c.serves...)...))
+	}
+	c.answers(p)
+	return p
+}
+
+// finish reads three epochs more and returns how many requests the last one made.
+func (c *crash) finish(p *process) int {
+	c.t.Helper()
+	c.until.Store(c.epochs.Load() + 3)
+	if err := <-c.done; err != nil {
+		c.t.Fatalf("the training: %v: %s", err, p.log)
+	}
+	return c.lastEpoch
+}
+
+// testKills (F-04, F-44): a daemon with memory alone is killed at random points. Every rank gets
+// its bytes in its order, and each daemon reads each sample once.
+func testKills(t *testing.T, bin string) {
+	const kills = 20
+	h, o := newCountedHost(t, bin, kills*crashSamples, crashRate)
+	c := newCrash(h, o, "--ram", "128MiB", "--staging", "16MiB")
+	last := 0
+	p := c.kills(kills, func() {
+		now := o.total()
+		// The origin hedges and repeats what is slow, within a tenth and a few a second.
+		if most := h.samples.Len()*11/10 + 50; now-last > most {
+			t.Errorf("a daemon made %d requests, %d are right", now-last, most)
+		}
+		last = now
+	})
+	if n := c.finish(p); n != 0 {
+		t.Errorf("with all in memory an epoch made %d requests", n)
+	}
+	t.Logf("%d kills: %d batches, %d epochs, %d requests for %d samples", kills,
+		c.batches.Load(), c.epochs.Load(), o.total(), h.samples.Len())
+}
