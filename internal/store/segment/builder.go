@@ -38,7 +38,7 @@ func (s *Builder) Add(id sample.ID, bytes []byte) (Entry, bool) {
 	return e, true
 }
 
-// clear zeroes what a record from at to end leaves: the gap before it, and the rest of its last block.
+// clear zeroes what a record from at to end leaves: the gap before it, the rest of its last block.
 func (s *Builder) clear(at, end uint32) {
 	if s.clean < at {
 		clear(s.buf[s.clean:at])

@@ -37,8 +37,8 @@ func (b Binding) putRecord(dst []byte, e Entry, generation uint64) {
 	order.PutUint32(dst[28:], crc32.Update(b.crc, castagnoli, dst[:28]))
 }
 
-// ParseRecord reads the header of a record, and the generation that it belongs to. Whether its bytes
-// fit is for Sum to say.
+// ParseRecord reads the header of a record, and the generation that it belongs to. Whether its
+// bytes fit is for Sum to say.
 func ParseRecord(b Binding, header []byte) (Entry, uint64, error) {
 	if len(header) < RecordHeader || string(header[:4]) != recordMagic ||
 		order.Uint32(header[28:]) != crc32.Update(b.crc, castagnoli, header[:28]) {

@@ -126,8 +126,8 @@ func (e Entry) put(dst []byte) {
 }
 
 // Scan finds the records of a slot without its footer, and what the slot was begun for (generation
-// 0: nothing). A record of another generation is of another life of the slot and is passed over; one
-// whose header fits but whose bytes do not is found unsound.
+// 0: nothing). A record of another generation is of another life of the slot and is passed over;
+// one whose header fits but whose bytes do not is found unsound.
 func Scan(b Binding, slot []byte, found func(e Entry, sound bool)) Tag {
 	t, _ := ParseSlot(b, slot)
 	for at := uint64(SlotHeader); at+RecordHeader <= uint64(len(slot)); {
