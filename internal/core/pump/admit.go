@@ -223,7 +223,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 	}
 	r := &p.runs[handle]
 	p.touch(ids)
-	var bytes int64
+	var bytes, cost int64
 	n := 0
 	for ; n < count; n++ {
 		if n%touchAhead == 0 && !p.plan.Rule.Fixed {
@@ -243,18 +243,21 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			bytes += int64(size)
 			in := p.plan.Rule.Fixed && p.plan.InSet(id)
 			p.fetchOne(r, rec, n, handle, size, in)
-			spent := min(p.settleIn(rec, size, in), b.promised)
+			cost = p.settleIn(rec, size, in)
+			spent := min(cost, b.promised)
 			b.promised -= spent
 			p.promised -= spent
 		} else {
 			if state == fetching && !p.inherit(handle, rec.handle()) {
 				break
 			}
-			p.found(rec)
+			if p.found(rec); !rec.member() {
+				cost = p.stagingCost(p.size(rec, id))
+			}
 		}
 		rec.bits += pinOne
 		if !p.plan.Rule.Fixed {
-			p.reference(rec, id, c, w, n%touchAhead)
+			p.reference(rec, id, p.values[n%touchAhead], cost)
 		}
 		c.pos++
 	}
@@ -306,36 +309,33 @@ func (p *Pump) join(rec *record, cost int64) {
 	p.stats.Kept++
 }
 
-// value is what a sample is worth once the frontier has passed it, wanted next at that tick.
-func (p *Pump) value(rec *record, id sample.ID, next policy.Tick) policy.Value {
+// foresee is what a sample is worth, once the frontier has passed it, to a rule that looks ahead:
+// it is wanted next at that tick.
+func (p *Pump) foresee(rec *record, id sample.ID, next policy.Tick) policy.Value {
 	f := policy.Facts{ID: id, NextUse: next, LastUse: p.clock()}
 	if p.plan.Rule.Counts {
 		f.Ahead = rec.fewer()
-	} else {
-		f.Past = rec.more()
 	}
 	return p.plan.Rule.Of(f)
 }
 
 // reference values a sample as the frontier passes it: a member anew, another one joins if the
-// tier has room or holds something worth less. c.pos is the sample's position, at its place in
-// values.
-func (p *Pump) reference(rec *record, id sample.ID, c *cursor, w *window, at int) {
-	v := p.values[at]
+// tier has room or holds something worth less. Where the rule looks ahead, foreseen is its value.
+// cost is what it takes of staging.
+func (p *Pump) reference(rec *record, id sample.ID, foreseen policy.Value, cost int64) {
+	v := foreseen
 	if !p.plan.Rule.Ahead {
-		v = p.value(rec, id, p.nextUse(c, w, c.pos))
-	}
-	if p.plan.Rule.Counts {
-		rec.setUses(rec.fewer())
-	} else {
 		rec.setUses(rec.more())
+		v = p.plan.Rule.Of(policy.Facts{ID: id, NextUse: policy.Never, LastUse: p.clock(),
+			Past: rec.uses()})
+	} else if p.plan.Rule.Counts {
+		rec.setUses(rec.fewer())
 	}
 	if rec.member() {
 		p.queue.remove(id)
 		p.queue.insert(id, v)
 		return
 	}
-	cost := p.plan.Slot(p.size(rec, id))
 	if p.makeRoom(v, cost) {
 		p.staging -= cost
 		p.join(rec, cost)

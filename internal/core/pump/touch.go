@@ -37,7 +37,7 @@ func (p *Pump) touchQueue(c *cursor, w *window, ids []sample.ID) {
 	if p.plan.Rule.Ahead {
 		// The old neighbours are wanted soon too, so they are at hand; the new ones are strewn.
 		for i, id := range ids {
-			v := p.value(&p.recs[id], id, p.nextUse(c, w, c.pos+int64(i)))
+			v := p.foresee(&p.recs[id], id, p.nextUse(c, w, c.pos+int64(i)))
 			p.values[i] = v
 			p.chosen[i] = sample.ID(p.queue.bucket(v))
 		}
