@@ -122,6 +122,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 	root.AddCommand(
 		newDatasetCommand(env),
 		newJobCommand(env),
+		newLogCommand(env),
 		newOrderCommand(),
 		newReadCommand(env),
 		newServeCommand(env),

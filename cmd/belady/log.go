@@ -1,0 +1,369 @@
+package main
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"belady/internal/core/dataset"
+	"belady/internal/store/vfs"
+)
+
+func newLogCommand(env *environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "log",
+		Short: "Look at what is kept on ssd",
+		Long: "A log is a dataset's samples on ssd, in a directory that `belady serve --ssd` names.\n" +
+			"These verbs read it, whether a daemon runs or not, and change nothing.",
+		Args: refuseUnknownVerb,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	asJSON := cmd.PersistentFlags().Bool("json", false, "print JSON")
+	cmd.AddCommand(newLogListCommand(env, asJSON), newLogDumpCommand(env, asJSON),
+		newLogVerifyCommand(env, asJSON))
+	return cmd
+}
+
+// logReport is what was found of one dataset's log.
+type logReport struct {
+	Content  string `json:"content"`
+	Dataset  string `json:"dataset,omitempty"` // its name in the catalogue, if it is there
+	Samples  int64  `json:"samples"`           // different ones
+	Of       int64  `json:"of"`                // samples of the dataset
+	Records  int64  `json:"records"`
+	Live     int64  `json:"live"`  // bytes of the samples, each counted once
+	Bytes    int64  `json:"bytes"` // of its segments
+	Segments int    `json:"segments"`
+	Layout   string `json:"layout"`
+	Order    string `json:"order,omitempty"` // that it is carried along
+	Epoch    uint32 `json:"epoch"`           // the last one it was carried to
+
+	Open    int64     `json:"open_slots"` // begun and not closed
+	Torn    int64     `json:"torn"`       // records written in part when writing ended
+	Damaged []logPart `json:"damaged"`
+	Foreign []string  `json:"foreign"` // left alone: not ours, or nothing to read in it
+
+	generation uint64 // of the slot that Order and Epoch are of
+	seen       []uint64
+	sizes      dataset.Sizes
+}
+
+// logPart names one damaged thing.
+type logPart struct {
+	File   string  `json:"file"`
+	Slot   *uint32 `json:"slot,omitempty"`
+	Sample *uint32 `json:"sample,omitempty"`
+	What   string  `json:"what"`
+}
+
+func (p logPart) String() string {
+	text := p.File
+	if p.Slot != nil {
+		text += fmt.Sprintf(": slot %d", *p.Slot)
+	}
+	return text + ": " + p.What
+}
+
+// logDirectory is one directory, opened to be looked at.
+type logDirectory struct {
+	disk    *vfs.OS
+	folders []*logFolder
+	foreign []string
+	env     *environment
+}
+
+func openLogs(env *environment, dir string) (*logDirectory, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("looking for logs: %w", err)
+	} else if !info.IsDir() {
+		return nil, usagef("%s is no directory: name one that was given to --ssd", dir)
+	}
+	disk, err := vfs.Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &logDirectory{disk: disk, env: env}
+	if d.folders, d.foreign, err = listLogs(disk); err != nil {
+		return nil, errors.Join(err, disk.Close())
+	}
+	return d, nil
+}
+
+// visit reads all segments of a log. whole: every byte of them; else what footers say, and only
+// slots without one.
+func (d *logDirectory) visit(f *logFolder, whole bool,
+	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
+	for _, e := range f.segments {
+		if err := d.visitSegment(f, e, whole, segment, slot); err != nil {
+			return fmt.Errorf("reading %s/%s: %w", f.name, e.Name, err)
+		}
+	}
+	return nil
+}
+
+func (d *logDirectory) visitSegment(f *logFolder, e vfs.Entry, whole bool,
+	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
+	r, err := openSegment(d.disk, f, e)
+	if r != nil {
+		defer r.Close()
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it went while they were listed
+	}
+	if err != nil {
+		return err
+	}
+	if err := segment(r.logSegment); err != nil || r.unread != nil {
+		return err
+	}
+	read := r.indexed
+	if whole {
+		read = r.verified
+	}
+	for number := range r.slots {
+		s, err := read(number)
+		if err != nil {
+			s = &logSlot{number: number, damage: []string{"cannot be read: " + err.Error()}}
+		}
+		if err := slot(r.logSegment, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report reads a log and says what it holds; its sizes are compared with the manifest's if the
+// dataset is in the catalogue.
+func (d *logDirectory) report(f *logFolder, whole bool) (*logReport, error) {
+	r := &logReport{Content: hex.EncodeToString(f.content[:]), Layout: "static",
+		Damaged: []logPart{}, Foreign: append([]string{}, f.foreign...)}
+	all, _ := d.env.catalog().List() // one that cannot be read is not the log's fault
+	for _, info := range all {
+		if info.ID != r.Content {
+			continue
+		}
+		set, err := d.env.catalog().Open(info.Name)
+		if err != nil {
+			return nil, err
+		}
+		defer set.Close()
+		r.Dataset, r.Of, r.sizes = info.Name, int64(info.Samples), set.Manifest
+		break
+	}
+	err := d.visit(f, whole, r.addSegment, r.addSlot)
+	return r, err
+}
+
+func (r *logReport) addSegment(s *logSegment) error {
+	r.Segments++
+	r.Bytes += s.bytes
+	for _, what := range s.damage {
+		if s.unread == nil {
+			r.Damaged = append(r.Damaged, logPart{File: s.path, What: what})
+		}
+	}
+	switch {
+	case s.unread == nil:
+		r.Of = max(r.Of, int64(s.header.Samples))
+	case slices.Contains(notOurs, s.unread):
+		r.Foreign = append(r.Foreign, fmt.Sprintf("%s (%v)", s.path, s.unread))
+	default:
+		r.Damaged = append(r.Damaged, logPart{File: s.path, What: s.unread.Error()})
+	}
+	return nil
+}
+
+func (r *logReport) addSlot(in *logSegment, s *logSlot) error {
+	if s.tag.Generation != 0 && !s.closed {
+		r.Open++
+	}
+	if s.tag.Order != 0 && s.tag.Generation > r.generation {
+		r.generation, r.Layout = s.tag.Generation, "carry"
+		r.Order, r.Epoch = fmt.Sprintf("%016x", s.tag.Order), s.tag.Epoch
+	}
+	fault := func(id *uint32, what string) {
+		if !s.unsure {
+			r.Damaged = append(r.Damaged,
+				logPart{File: in.path, Slot: &s.number, Sample: id, What: what})
+		}
+	}
+	for _, what := range s.damage {
+		fault(nil, what)
+	}
+	for _, e := range s.records {
+		id := uint32(e.ID)
+		switch {
+		case !e.sound && s.unsure:
+			r.Torn++
+		case !e.sound:
+			fault(&id, fmt.Sprintf("sample %d does not fit its sum", id))
+		case r.sizes != nil && (int64(id) >= r.Of || r.sizes.Size(e.ID) != e.Length):
+			fault(&id, fmt.Sprintf("sample %d has %d bytes, not the manifest's", id, e.Length))
+		default:
+			r.add(e)
+		}
+	}
+	return nil
+}
+
+func (r *logReport) add(e logRecord) {
+	r.Records++
+	word := int(e.ID / 64)
+	if word >= len(r.seen) {
+		r.seen = append(r.seen, make([]uint64, max(word+1, int(r.Of+63)/64)-len(r.seen))...)
+	}
+	if bit := uint64(1) << (e.ID % 64); r.seen[word]&bit == 0 {
+		r.seen[word] |= bit
+		r.Samples++
+		r.Live += int64(e.Length)
+	}
+}
+
+// reports reads every log of a directory.
+func (d *logDirectory) reports(whole bool) ([]*logReport, error) {
+	all := []*logReport{}
+	for _, f := range d.folders {
+		r, err := d.report(f, whole)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// logDirectoryReport is what `log ls` and `log verify` print for programs.
+type logDirectoryReport struct {
+	OK      bool         `json:"ok"`
+	Logs    []*logReport `json:"logs"`
+	Foreign []string     `json:"foreign"`
+}
+
+func (d *logDirectory) whole(logs []*logReport) logDirectoryReport {
+	ok := true
+	for _, r := range logs {
+		ok = ok && len(r.Damaged) == 0
+	}
+	return logDirectoryReport{OK: ok, Logs: logs, Foreign: append([]string{}, d.foreign...)}
+}
+
+func newLogListCommand(env *environment, asJSON *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls DIR",
+		Short: "List the logs in a directory",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := openLogs(env, args[0])
+			if err != nil {
+				return err
+			}
+			defer d.disk.Close()
+			logs, err := d.reports(false)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(env.Out, d.whole(logs))
+			}
+			return printLogs(env.Out, d.whole(logs))
+		},
+	}
+}
+
+func printLogs(w io.Writer, d logDirectoryReport) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(d.Logs) > 0 {
+		fmt.Fprintln(t, "DATASET\tCONTENT\tSAMPLES\tOF\tSIZE\tLIVE\tSEGMENTS\tLAYOUT")
+	}
+	for _, r := range d.Logs {
+		layout := r.Layout
+		if r.Order != "" {
+			layout += fmt.Sprintf(" (order %s, epoch %d)", r.Order, r.Epoch)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d %%\t%d\t%s\n", cmp.Or(r.Dataset, "-"), r.Content[:12],
+			humanize.Comma(r.Samples), humanize.Comma(r.Of), humanize.IBytes(uint64(r.Bytes)),
+			100*r.Live/max(r.Bytes, 1), r.Segments, layout)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printForeign(w, d)
+}
+
+func printForeign(w io.Writer, d logDirectoryReport) error {
+	foreign := d.Foreign
+	for _, r := range d.Logs {
+		foreign = append(foreign, r.Foreign...)
+	}
+	for _, name := range foreign {
+		if _, err := fmt.Fprintf(w, "left alone: %s\n", printable(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read every byte of the logs in a directory, and name what is damaged",
+		Long: "Verify every checksum of every log in a directory, and the sizes of samples where the\n" +
+			"dataset is known. Exits with 1 if anything is damaged, and names each part. What a crash\n" +
+			"left unfinished is no damage: nothing of it was promised.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := openLogs(env, args[0])
+			if err != nil {
+				return err
+			}
+			defer d.disk.Close()
+			logs, err := d.reports(true)
+			if err != nil {
+				return err
+			}
+			found := d.whole(logs)
+			if *asJSON {
+				err = printJSON(env.Out, found)
+			} else {
+				err = printVerified(env.Out, found)
+			}
+			return errors.Join(err, found.verdict())
+		},
+	}
+}
+
+func printVerified(w io.Writer, d logDirectoryReport) error {
+	for _, r := range d.Logs {
+		for _, part := range r.Damaged {
+			fmt.Fprintf(w, "damaged: %v\n", part)
+		}
+		verdict := "ok"
+		if n := len(r.Damaged); n > 0 {
+			verdict = fmt.Sprintf("%d damaged", n)
+		}
+		fmt.Fprintf(w, "%s: %s: %s samples in %s records, %s; open slots %d, torn records %d\n",
+			cmp.Or(r.Dataset, r.Content[:12]), verdict, humanize.Comma(r.Samples),
+			humanize.Comma(r.Records), humanize.IBytes(uint64(r.Bytes)), r.Open, r.Torn)
+	}
+	return printForeign(w, d)
+}
+
+func (d logDirectoryReport) verdict() error {
+	damaged := 0
+	for _, r := range d.Logs {
+		damaged += len(r.Damaged)
+	}
+	if damaged == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d parts are damaged: no byte of them will be delivered; "+
+		"a daemon reads these samples from the origin and writes them again", damaged)
+}

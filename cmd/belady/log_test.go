@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"belady/internal/core/sample"
+	"belady/internal/store/segment"
+)
+
+// logged is a log made by hand: two segments, of which the first holds a closed slot and the second
+// an open one that is not durable.
+type logged struct {
+	t      *testing.T
+	dir    string
+	folder string
+	header segment.Header
+}
+
+func makeLog(t *testing.T, content [32]byte) *logged {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir())
+	l := &logged{t: t, dir: t.TempDir()}
+	l.folder = filepath.Join(l.dir, "log-"+hex.EncodeToString(content[:]))
+	l.header = segment.Header{Content: content, ID: 77, SlotBytes: 128 << 10, Slots: 2,
+		Samples: 100, Durable: 5}
+	if err := os.Mkdir(l.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.write("00000001.seg", 5, 0, 10, true)
+	l.header.ID = 78
+	l.write("00000002.seg", 6, 10, 15, false)
+	for _, name := range []string{"belady.lock", "belady.json"} {
+		if err := os.WriteFile(filepath.Join(l.dir, name), []byte("1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// write makes a segment whose slot 1 holds the samples from first up to last, of 1000 bytes each.
+func (l *logged) write(name string, generation uint64, first, last sample.ID, closed bool) {
+	l.t.Helper()
+	var s segment.Builder
+	slot := make([]byte, l.header.SlotBytes)
+	s.Begin(l.header.Bind(1), segment.Tag{Generation: generation}, slot)
+	for id := first; id < last; id++ {
+		s.Add(id, bytes.Repeat([]byte{byte(id)}, 1000))
+	}
+	if closed {
+		s.Close(4)
+	}
+	file := l.header.Append(nil)
+	file = append(file, make([]byte, l.header.SlotBytes)...)
+	file = l.header.Append(append(file, slot...))
+	if err := os.WriteFile(filepath.Join(l.folder, name), file, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// change damages a segment.
+func (l *logged) change(name string, f func(b []byte) []byte) {
+	l.t.Helper()
+	path := filepath.Join(l.folder, name)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, f(b), 0o600)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *logged) report(code int, args ...string) logDirectoryReport {
+	l.t.Helper()
+	got, out, errs := belady(l.t, append(append([]string{"log"}, args...), l.dir, "--json")...)
+	var r logDirectoryReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || got != code {
+		l.t.Fatalf("%v: code %d, %v: %s%s", args, got, err, out, errs)
+	}
+	return r
+}
+
+func TestLog(t *testing.T) {
+	l := makeLog(t, [32]byte{1, 2, 3})
+	for _, verb := range []string{"ls", "verify"} {
+		r := l.report(exitOK, verb)
+		if len(r.Logs) != 1 || !r.OK || len(r.Foreign) != 0 {
+			t.Fatalf("%s: %+v", verb, r)
+		}
+		if log := r.Logs[0]; log.Samples != 15 || log.Of != 100 || log.Live != 15000 ||
+			log.Segments != 2 || log.Open != 1 || log.Torn != 0 || log.Layout != "static" ||
+			log.Bytes != 2*l.header.FileBytes() || !strings.HasPrefix(log.Content, "010203") {
+			t.Errorf("%s: %+v", verb, log)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"ls", "SEGMENTS"}, {"ls", "010203000000"}, {"verify", "ok: 15 samples in 15 records"},
+		{"dump", "slot 1: closed, generation 5, 10 records"},
+		{"dump", "slot 1: open, generation 6, 5 records"}, {"dump", "not said to be durable"},
+		{"dump --sample 3", "sample 3: at 3184, 1000 bytes"}, {"dump --slot 0", "slot 0: unused"},
+	} {
+		args := append([]string{"log"}, strings.Fields(c.args)...)
+		code, out, errs := belady(t, append(args, l.dir)...)
+		if code != exitOK || !strings.Contains(out, c.want) {
+			t.Errorf("%s: code %d: %s%s", c.args, code, out, errs)
+		}
+	}
+	_, out, _ := belady(t, "log", "dump", l.dir, "--json")
+	if strings.Count(out, `"sound":true`) != 15 || strings.Count(out, "\n") != 2+4+15 {
+		t.Error(out)
+	}
+}
+
+// TestLogVerifyFindsDamage: every kind of damage is named, with its place; what a crash leaves is
+// not damage.
+func TestLogVerifyFindsDamage(t *testing.T) {
+	const slot1 = 4096 + 128<<10
+	flip := func(at int) func([]byte) []byte {
+		return func(b []byte) []byte { b[at] ^= 4; return b }
+	}
+	fileBytes := 8192 + 2*128<<10
+	for _, c := range []struct {
+		what, file string
+		change     func([]byte) []byte
+		says       string // "": no damage
+		samples    int64
+	}{
+		{"sample", "00000001.seg", flip(slot1 + 64 + 32 + 5), "slot 1: sample 0 does not fit", 14},
+		{"record header", "00000001.seg", flip(slot1 + 64 + 20), "record header of sample 0", 15},
+		{"slot header", "00000001.seg", flip(slot1 + 20), "slot 1: slot header", 15},
+		{"footer", "00000001.seg", flip(fileBytes - 4096 - 30), "slot 1: footer", 15},
+		{"first header", "00000001.seg", flip(100), "first header: damaged", 15},
+		{"second header", "00000001.seg", flip(fileBytes - 10), "second header: damaged", 15},
+		{"both", "00000001.seg", func(b []byte) []byte { return flip(50)(flip(fileBytes - 10)(b)) },
+			"both headers are damaged", 5},
+		{"cut off", "00000001.seg", func(b []byte) []byte { return b[:slot1+5000] },
+			"cut off after 140168 of 270336 bytes, 1 of 2 slots", 5},
+		{"gap", "00000001.seg", flip(slot1 + 90000), "", 15},
+		{"torn record", "00000002.seg", flip(slot1 + 64 + 32 + 5), "", 14},
+		{"torn slot", "00000002.seg", func(b []byte) []byte { clear(b[slot1+4096:]); return b },
+			"second header: no segment", 13},
+		{"unfinished", "00000002.seg", func(b []byte) []byte { clear(b); return b }, "", 10},
+		{"empty", "00000002.seg", func([]byte) []byte { return nil }, "", 10},
+		{"foreign", "00000002.seg", func([]byte) []byte { return []byte("holiday") }, "", 10},
+		{"version", "00000002.seg", func(b []byte) []byte { return flip(8)(flip(fileBytes - 4088)(b)) },
+			"", 10},
+	} {
+		l := makeLog(t, [32]byte{9})
+		l.change(c.file, c.change)
+		code := exitOK
+		if c.says != "" {
+			code = exitFailure
+		}
+		r := l.report(code, "verify")
+		said := ""
+		for _, part := range r.Logs[0].Damaged {
+			said += part.String() + "\n"
+		}
+		if !strings.Contains(said, c.says) || (said == "") != (c.says == "") || r.OK != (said == "") {
+			t.Errorf("%s: said %q, not %q", c.what, said, c.says)
+		}
+		if r.Logs[0].Samples != c.samples {
+			t.Errorf("%s: %d samples, not %d", c.what, r.Logs[0].Samples, c.samples)
+		}
+	}
+}
+
+// TestLogComparesSizes: where the dataset is known its name is shown, and a sample of another
+// length is damage, though it fits its sum.
+func TestLogComparesSizes(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("BELADY_DIR", home)
+	const url = "synth://x?samples=100&size=1000"
+	if code, _, errs := belady(t, "dataset", "add", "d", url); code != exitOK {
+		t.Fatal(errs)
+	}
+	_, out, _ := belady(t, "dataset", "show", "d", "--json")
+	var info struct{ ID string }
+	if err := json.Unmarshal([]byte(out), &info); err != nil {
+		t.Fatal(err)
+	}
+	id, err := hex.DecodeString(info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := makeLog(t, [32]byte(id))
+	if r := l.report(exitOK, "verify"); r.Logs[0].Dataset != "d" || r.Logs[0].Samples != 15 {
+		t.Errorf("%+v", r.Logs[0])
+	}
+	var s segment.Builder
+	slot := make([]byte, l.header.SlotBytes)
+	s.Begin(l.header.Bind(0), segment.Tag{Generation: 2}, slot)
+	s.Add(40, []byte("too short"))
+	s.Close(1)
+	l.change("00000002.seg", func(b []byte) []byte { copy(b[4096:], slot); return b })
+	if r := l.report(exitFailure, "verify"); len(r.Logs[0].Damaged) != 1 ||
+		!strings.Contains(r.Logs[0].Damaged[0].String(), "sample 40 has 9 bytes") {
+		t.Errorf("%+v", r.Logs[0].Damaged)
+	}
+}
+
+func TestLogNamesWhatIsForeign(t *testing.T) {
+	l := makeLog(t, [32]byte{7})
+	for _, name := range []string{"photo.jpg", "log-x", filepath.Base(l.folder) + "/notes.txt"} {
+		if err := os.WriteFile(filepath.Join(l.dir, name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := l.report(exitOK, "verify")
+	if strings.Join(r.Foreign, " ") != "log-x photo.jpg" || len(r.Logs[0].Foreign) != 1 {
+		t.Errorf("%+v, %+v", r.Foreign, r.Logs[0].Foreign)
+	}
+	if _, out, _ := belady(t, "log", "ls", l.dir); !strings.Contains(out, "left alone: photo.jpg\n") {
+		t.Error(out)
+	}
+	if code, out, errs := belady(t, "log", "ls", t.TempDir()); code != exitOK || out != "" {
+		t.Errorf("an empty directory: code %d, %q, %q", code, out, errs)
+	}
+	for _, c := range []struct {
+		dir  string
+		code int
+		says string
+	}{
+		{filepath.Join(l.dir, "absent"), exitFailure, "no such file"},
+		{filepath.Join(l.dir, "photo.jpg"), exitUsage, "is no directory"},
+	} {
+		if code, _, errs := belady(t, "log", "ls", c.dir); code != c.code ||
+			!strings.Contains(errs, c.says) {
+			t.Errorf("%s: code %d, %q", c.dir, code, errs)
+		}
+	}
+}
