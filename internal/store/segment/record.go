@@ -23,7 +23,12 @@ func (b Binding) Sum(e Entry, generation uint64, bytes []byte) uint32 {
 	order.PutUint32(said[4:], e.Length)
 	order.PutUint64(said[8:], generation)
 	order.PutUint32(said[16:], e.At)
-	return crc32.Update(crc32.Update(b.crc, castagnoli, said[:]), castagnoli, bytes)
+	// By hand, because crc32.Update would move these few bytes to the heap, for every sample.
+	crc := ^b.crc
+	for _, x := range said {
+		crc = castagnoli[byte(crc)^x] ^ crc>>8
+	}
+	return crc32.Update(^crc, castagnoli, bytes)
 }
 
 // putRecord writes a record's header.
