@@ -105,6 +105,7 @@ const (
 	Back     NoticeKind = "back"     // a directory is used again
 	Chosen   NoticeKind = "layout"   // which layout, and why
 	Worn     NoticeKind = "wear"     // the day's bytes are written: carrying stops
+	Removed  NoticeKind = "removed"  // the log of another dataset was removed to make room: Bytes
 )
 
 // A Notice is one thing that an operator may want to know.

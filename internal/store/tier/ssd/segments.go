@@ -1,0 +1,219 @@
+package ssd
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/plan"
+	"belady/internal/core/sample"
+	"belady/internal/store/segment"
+	"belady/internal/store/vfs"
+)
+
+// shape is how a log cuts its room: docs/format/log.md, "Segment".
+type shape struct {
+	slotBytes uint32
+	slots     uint32 // of a segment, at most
+	sampleMax uint32
+	cost      int64   // of all samples' records
+	waste     float64 // bytes that a full slot cannot use, on average
+}
+
+// shapeOf cuts for a dataset in directories of which the smallest may use so many bytes.
+func shapeOf(s dataset.Sizes, slotBytes, quota int64, dirs int) shape {
+	var largest uint32
+	var sum, squares float64
+	for id := range s.Len() {
+		size := s.Size(sample.ID(id))
+		largest = max(largest, size)
+		cost := float64(plan.RecordCost(size))
+		sum += cost
+		squares += cost * cost
+	}
+	if slotBytes == 0 {
+		slotBytes = max(1<<20, 16*plan.RecordCost(largest))
+		if sum >= 4<<30 {
+			slotBytes = max(slotBytes, 16<<20)
+		}
+		slotBytes = min(powerFrom(slotBytes), powerTo(max(1, quota/8)))
+	}
+	slotBytes = min(max(powerTo(slotBytes), segment.MinSlot), segment.MaxSlot)
+	// A slot ends, on average, half a record before it is full; the larger a record, the likelier it
+	// is the one that did not fit.
+	waste := float64(segment.Block + segment.SlotHeader)
+	if sum > 0 {
+		waste += squares / sum / 2
+	}
+	most := segment.SampleMax(uint32(slotBytes))
+	for id := 0; largest > most && id < s.Len(); id++ {
+		if size := s.Size(sample.ID(id)); size > most { // is never kept
+			sum -= float64(plan.RecordCost(size))
+		}
+	}
+	slots := max(2, min(1<<30, quota/64)/slotBytes)
+	needed := int64(sum/(float64(slotBytes)-min(waste, float64(slotBytes/2))))/int64(dirs) + 2
+	return shape{slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
+		sampleMax: most, cost: int64(sum), waste: waste}
+}
+
+func powerTo(n int64) int64   { return 1 << (bits.Len64(uint64(n)) - 1) }
+func powerFrom(n int64) int64 { return powerTo(2*n - 1) }
+
+// holds is how many bytes of records, in plan.RecordCost's unit, so many slots hold.
+func (s shape) holds(slots int64) int64 {
+	return int64(float64(slots) * max(0, float64(s.slotBytes)-s.waste) * 0.995)
+}
+
+// fits is how many slots a segment may have that takes at most so many bytes; 0: none.
+func (s shape) fits(bytes int64) uint32 {
+	return uint32(min(int64(s.slots), max(0, bytes-2*segment.HeaderBytes)/int64(s.slotBytes)))
+}
+
+// slotState is what a slot may be used for. It changes under the writer's lock.
+type slotState uint8
+
+const (
+	blank      slotState = iota // free: no record in it counts
+	filling                     // a fill has it
+	closed                      // written and synced
+	unknown                     // its records are yet to be found by a scan
+	unreadable                  // not even that: never used again
+)
+
+// slot is what is known of one slot: 32 bytes.
+type slot struct {
+	generation    atomic.Uint64
+	order         uint64
+	epoch, bucket uint32
+	live          atomic.Int32 // records of it that the index names
+	state         slotState
+	tainted       bool // its footer names records that are torn
+}
+
+// file is one segment of a log.
+type file struct {
+	dir    *dir
+	writer *writer
+	io     vfs.File
+	name   string
+	number uint32 // in the log's list: part of its places
+	bytes  int64
+	header segment.Header
+	slots  []slot // those that are wholly there
+
+	// Below, the writer's.
+	shut    bool   // nothing is written to it: shorter than it says, or its sync failed
+	top     uint64 // the highest generation in it
+	durable uint64 // its slots of generations up to this one were synced
+	said    uint64 // what its headers on the device say of that
+}
+
+func (f *file) place(slot, at uint32) place {
+	return makePlace(f.number, f.header.SlotAt(slot)+int64(at))
+}
+
+// locate returns which slot a place of this file is in, and where.
+func (f *file) locate(p place) (slot, at uint32) {
+	behind := p.offset() - segment.HeaderBytes
+	return uint32(behind / int64(f.header.SlotBytes)), uint32(behind % int64(f.header.SlotBytes))
+}
+
+// add gives a file its number.
+func (l *log) add(f *file) error {
+	l.adding.Lock()
+	defer l.adding.Unlock()
+	files := *l.files.Load()
+	if len(files) == filesMax {
+		return errors.New("a log has at most 2^24 segments")
+	}
+	f.number = uint32(len(files))
+	grown := append(files[:len(files):len(files)], f)
+	l.files.Store(&grown)
+	return nil
+}
+
+// segmentName is a segment's name within its directory.
+func segmentName(folder string, number int) string {
+	return fmt.Sprintf("%s/%08d.seg", folder, number)
+}
+
+// makeSegment makes a whole segment, durable before it is used.
+func (l *log) makeSegment(w *writer, slots uint32) (*file, error) {
+	h := segment.Header{Content: l.config.Content, ID: randomID(), SlotBytes: l.shape.slotBytes,
+		Slots: slots, Samples: uint64(l.config.Sizes.Len())}
+	d := w.dir
+	if err := d.reserve(h.FileBytes(), &w.promise); err != nil {
+		return nil, err
+	}
+	w.number++
+	folder := folder(l.config.Content)
+	f := &file{dir: d, writer: w, name: segmentName(folder, w.number), bytes: h.FileBytes(), header: h,
+		slots: make([]slot, slots)}
+	err := f.make(folder, w.number == 1)
+	if err != nil {
+		d.release(h.FileBytes())
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *file) make(folder string, first bool) (err error) {
+	files := f.dir.fs
+	how := vfs.How{Create: true, Write: true, Direct: true}
+	if f.io, err = files.Open(f.name, how); err != nil {
+		return err
+	}
+	err = f.io.Allocate(f.bytes)
+	if err == nil {
+		err = f.writeHeaders(false)
+	}
+	if err == nil {
+		err = files.SyncDir(folder)
+	}
+	if err == nil && first {
+		err = files.SyncDir(".")
+	}
+	if err != nil {
+		err = errors.Join(err, f.io.Close(), files.Remove(f.name))
+	}
+	return err
+}
+
+// writeHeaders writes both copies. A copy that stands is not touched before the other is synced.
+func (f *file) writeHeaders(standing bool) error {
+	buf := vfs.Aligned(segment.HeaderBytes)
+	defer vfs.Free(buf)
+	f.header.Append(buf[:0])
+	if _, err := f.io.WriteAt(buf, 0); err != nil {
+		return err
+	}
+	if standing {
+		if err := f.io.Sync(); err != nil {
+			return err
+		}
+	}
+	if _, err := f.io.WriteAt(buf, f.header.SlotAt(f.header.Slots)); err != nil {
+		return err
+	}
+	if err := f.io.Sync(); err != nil {
+		return err
+	}
+	f.said = f.header.Durable
+	return nil
+}
+
+// randomID binds records to their segment: see docs/format/log.md.
+func randomID() uint64 {
+	var b [8]byte
+	for {
+		rand.Read(b[:]) // never fails
+		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
+			return id
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package ssd
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"belady/internal/store/segment"
+	"belady/internal/store/tier"
+)
+
+// stock makes a segment, ahead of the slots being needed. The last one that a quota has room for
+// may be smaller.
+func (w *writer) stock(now time.Time) {
+	slots := w.log.shape.fits(w.dir.room(&w.promise))
+	if slots == 0 {
+		w.ranOut(now, fmt.Errorf("%w: %s has no room for another slot of %d bytes", tier.ErrFull,
+			w.dir.path, w.log.shape.slotBytes))
+		return
+	}
+	f, err := w.log.makeSegment(w, slots)
+	if errors.Is(err, tier.ErrFull) || errors.Is(err, syscall.ENOSPC) ||
+		errors.Is(err, syscall.EDQUOT) {
+		w.ranOut(now, err)
+		return
+	}
+	if err != nil {
+		w.ranOut(now, err)
+		w.log.failed(w.dir, err)
+		return
+	}
+	w.log.counts.written.Add(2 * segment.HeaderBytes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.log.add(f); err != nil {
+		w.full = now
+		return
+	}
+	for i := range f.slots {
+		w.free = append(w.free, slotRef{f, uint32(i)})
+	}
+	w.full, w.told = time.Time{}, false
+}
+
+// ranOut notes that there is no room, and says so once.
+func (w *writer) ranOut(now time.Time, err error) {
+	w.mu.Lock()
+	told := w.told
+	w.full, w.told = now, true
+	w.mu.Unlock()
+	if !told {
+		w.log.tell(tier.Notice{Kind: tier.Full, Dir: w.dir.path, Err: err,
+			Text: "no more is written there until there is room"})
+	}
+}
+
+// finish writes and syncs all that is left, once the goroutine has ended and nothing is appended.
+func (w *writer) finish() error {
+	<-w.done
+	w.mu.Lock()
+	if w.open != nil {
+		w.close(w.open)
+	}
+	w.mu.Unlock()
+	for w.dir.health.writable() {
+		now := w.log.now()
+		w.mu.Lock()
+		f, from, to := w.piece(now)
+		w.mu.Unlock()
+		if f == nil {
+			break
+		}
+		w.write(f, from, to, now)
+	}
+	var failed []error
+	if w.dir.health.writable() {
+		w.sync()
+		failed = w.seal()
+	}
+	w.mu.Lock()
+	for _, f := range w.fills { // of a directory that fails
+		w.recycle(f)
+	}
+	w.fills = nil
+	w.mu.Unlock()
+	w.dir.promise(&w.promise, -w.promise.bytes)
+	w.tidy()
+	return errors.Join(failed...)
+}
+
+// seal lets the headers say what is durable, so that the next opening need not verify it.
+func (w *writer) seal() (failed []error) {
+	for _, f := range *w.log.files.Load() {
+		if f.writer != w || f.shut || f.said >= f.top {
+			continue
+		}
+		err := f.io.Sync()
+		if err == nil {
+			w.mu.Lock()
+			w.raise(f)
+			w.mu.Unlock()
+			err = f.writeHeaders(true)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("close %s: %w", f.name, err))
+		}
+	}
+	return failed
+}
