@@ -15,6 +15,7 @@ import (
 	"belady/internal/core/dataset"
 	"belady/internal/core/job"
 	"belady/internal/core/order"
+	"belady/internal/core/perf"
 	"belady/internal/core/plan"
 	"belady/internal/core/policy"
 	"belady/internal/core/pump"
@@ -30,8 +31,17 @@ type simFlags struct {
 	epochs, concurrency      int
 	policies                 []string
 	latency, compute         time.Duration
+	ssd                      ssdFlags
 	replay                   string
 	json                     bool
+}
+
+// ssdFlags describe a log and the device under it.
+type ssdFlags struct {
+	bytes, rate, writeRate string
+	latency                time.Duration
+	depth                  int
+	layout                 string
 }
 
 func newSimCommand(env *environment) *cobra.Command {
@@ -46,6 +56,7 @@ func newSimCommand(env *environment) *cobra.Command {
 			"check that it decides the same.",
 		Example: "  belady sim --samples 1281167 --size 110KB --ram 70GB --world 8 --batch 256 \\\n" +
 			"    --rate 1GB --latency 30ms --compute 180ms --policy spread,belady,lru\n" +
+			"  belady sim --samples 1281167 --size 110KB --ram 20GB --ssd 70GB\n" +
 			"  belady sim --replay traces/imagenet.trace",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,6 +87,13 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.latency, "latency", 30*time.Millisecond, "latency of a request")
 	flags.IntVar(&f.concurrency, "concurrency", 64, "most requests to the origin at once")
 	flags.DurationVar(&f.compute, "compute", 100*time.Millisecond, "a batch's compute time")
+	flags.StringVar(&f.ssd.bytes, "ssd", "0B", "bytes of the log on ssd (default none)")
+	flags.StringVar(&f.ssd.rate, "ssd-rate", "3GB", "bytes the ssd reads in a second")
+	flags.StringVar(&f.ssd.writeRate, "ssd-write-rate", "1GB", "bytes the ssd writes in a second")
+	flags.DurationVar(&f.ssd.latency, "ssd-latency", 100*time.Microsecond, "latency of its reads")
+	flags.IntVar(&f.ssd.depth, "ssd-depth", 32, "most reads from it at once")
+	flags.StringVar(&f.ssd.layout, "ssd-layout", string(perf.Static),
+		"static: written once; carry: written anew in every epoch")
 	flags.StringVar(&f.replay, "replay", "", "trace to replay, in place of all the above")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
@@ -98,6 +116,7 @@ type simReport struct {
 	Roofline       time.Duration `json:"roofline_ns"`
 	Ratio          float64       `json:"times_roofline"`
 	MinOriginBytes int64         `json:"min_origin_bytes"`
+	MinSsdBytes    int64         `json:"min_ssd_bytes"`
 }
 
 type simEpoch struct {
@@ -105,6 +124,8 @@ type simEpoch struct {
 	Time        time.Duration            `json:"time_ns"`
 	Stall       map[string]time.Duration `json:"stall_ns"` // of a rank, on average
 	OriginBytes int64                    `json:"origin_bytes"`
+	SsdBytes    int64                    `json:"ssd_bytes"`
+	LogBytes    int64                    `json:"log_bytes"`
 }
 
 func (f *simFlags) simulate(cmd *cobra.Command, w io.Writer) error {
@@ -141,18 +162,9 @@ func (f *simFlags) simulate(cmd *cobra.Command, w io.Writer) error {
 // scenario builds what the flags describe; its plan has the first policy's place.
 func (f *simFlags) scenario() (sim.Scenario, error) {
 	var size, ram, staging, rate int64
-	for _, v := range []struct {
-		flag, text string
-		into       *int64
-	}{
-		{"size", f.size, &size}, {"ram", f.ram, &ram}, {"staging", f.staging, &staging},
-		{"rate", f.rate, &rate},
-	} {
-		n, err := parseBytes(v.text)
-		if err != nil {
-			return sim.Scenario{}, usagef("--%s: %w", v.flag, err)
-		}
-		*v.into = n
+	if err := parseSizes([]sizeFlag{{"size", f.size, &size}, {"ram", f.ram, &ram},
+		{"staging", f.staging, &staging}, {"rate", f.rate, &rate}}); err != nil {
+		return sim.Scenario{}, err
 	}
 	if staging > ram {
 		return sim.Scenario{}, usagef("--staging (%s) is a part of --ram (%s) and cannot be more",
@@ -179,14 +191,19 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 		return sim.Scenario{}, usagef("an explicit order is sent by its client: " +
 			"choose another --kind")
 	}
+	log, device, err := f.ssd.device()
+	if err != nil {
+		return sim.Scenario{}, err
+	}
 	p, err := plan.Make(plan.Input{Sizes: evenSizes{f.spec.Samples, uint32(size)},
 		Seed: uint64(f.spec.Seed), Policy: policy.Default(f.spec.Repeats()), Keep: ram - staging,
-		Staging: staging})
+		Staging: staging, Log: log, Carry: f.ssd.layout == string(perf.Carry)})
 	if err != nil {
 		return sim.Scenario{}, usageError{err}
 	}
-	s := sim.Scenario{Plan: p, Compute: pump.Instant(f.compute), Origin: sim.Origin{Rate: rate,
-		Latency: pump.Instant(f.latency), Concurrency: f.concurrency}}
+	s := sim.Scenario{Plan: p, Compute: pump.Instant(f.compute), Ssd: device,
+		Origin: sim.Origin{Rate: rate, Latency: pump.Instant(f.latency),
+			Concurrency: f.concurrency}}
 	for rank := range f.spec.Ranks() {
 		r := job.Reading{Order: f.spec, Epochs: f.epochs, Rank: rank}
 		if err := r.Validate(); err != nil {
@@ -195,6 +212,41 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 		s.Readings = append(s.Readings, r)
 	}
 	return s, nil
+}
+
+// sizeFlag is a flag whose text is a number of bytes.
+type sizeFlag struct {
+	flag, text string
+	into       *int64
+}
+
+func parseSizes(all []sizeFlag) error {
+	for _, v := range all {
+		n, err := parseBytes(v.text)
+		if err != nil {
+			return usagef("--%s: %w", v.flag, err)
+		}
+		*v.into = n
+	}
+	return nil
+}
+
+// device is the log's bytes and what they lie on.
+func (f *ssdFlags) device() (log int64, d sim.Device, err error) {
+	if err = parseSizes([]sizeFlag{{"ssd", f.bytes, &log}, {"ssd-rate", f.rate, &d.ReadRate},
+		{"ssd-write-rate", f.writeRate, &d.WriteRate}}); err != nil {
+		return 0, d, err
+	}
+	d.Latency, d.Depth = pump.Instant(f.latency), f.depth
+	if d.ReadRate < 1 || d.WriteRate < 1 || d.Depth < 1 || d.Latency < 0 {
+		return 0, d, usagef("--ssd-rate %s, --ssd-write-rate %s, --ssd-depth %d, --ssd-latency %v: "+
+			"an ssd reads and writes at least a byte a second, takes at least one read, and answers "+
+			"no sooner than asked", f.rate, f.writeRate, f.depth, f.latency)
+	}
+	if f.layout != string(perf.Static) && f.layout != string(perf.Carry) {
+		return 0, d, usagef("--ssd-layout %q: use %s or %s", f.layout, perf.Static, perf.Carry)
+	}
+	return log, d, nil
 }
 
 func simulateOne(s sim.Scenario) (simReport, error) {
@@ -207,7 +259,7 @@ func simulateOne(s sim.Scenario) (simReport, error) {
 		return simReport{}, err
 	}
 	report := simReport{Policy: s.Plan.Rule.Name, Roofline: time.Duration(bound.Epoch()),
-		MinOriginBytes: bound.OriginBytes}
+		MinOriginBytes: bound.OriginBytes, MinSsdBytes: bound.SsdBytes}
 	epochs := result.ByEpoch()
 	for _, e := range epochs {
 		stall := map[string]time.Duration{}
@@ -217,7 +269,8 @@ func simulateOne(s sim.Scenario) (simReport, error) {
 			}
 		}
 		report.Epochs = append(report.Epochs, simEpoch{Epoch: e.Epoch, Stall: stall,
-			Time: time.Duration(e.End - e.Start), OriginBytes: e.OriginBytes})
+			Time: time.Duration(e.End - e.Start), OriginBytes: e.OriginBytes,
+			SsdBytes: e.SsdBytes, LogBytes: e.LogBytes})
 	}
 	if n := len(epochs); n > 1 {
 		report.Mean = time.Duration(epochs[n-1].End-epochs[1].Start) / time.Duration(n-1)
@@ -228,18 +281,22 @@ func simulateOne(s sim.Scenario) (simReport, error) {
 
 func printSim(w io.Writer, reports []simReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tepoch\ttime\tstall: origin\tarena\torder\tfrom origin\t÷ roofline\t")
+	fmt.Fprintln(t, "policy\tepoch\ttime\tstall: origin\tssd\tarena\torder\tfrom origin\tfrom ssd\t"+
+		"÷ roofline\t")
 	for _, r := range reports {
 		for _, e := range r.Epochs {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t\t\n", r.Policy, e.Epoch,
-				seconds(e.Time), seconds(e.Stall[pump.Origin.String()]),
-				seconds(e.Stall[pump.Arena.String()]), seconds(e.Stall[pump.Order.String()]),
-				humanize.Bytes(uint64(e.OriginBytes)))
+			fmt.Fprintf(t, "%s\t%d\t%s\t", r.Policy, e.Epoch, seconds(e.Time))
+			for _, cause := range []pump.Cause{pump.Origin, pump.Ssd, pump.Arena, pump.Order} {
+				fmt.Fprintf(t, "%s\t", seconds(e.Stall[cause.String()]))
+			}
+			fmt.Fprintf(t, "%s\t%s\t\t\n", humanize.Bytes(uint64(e.OriginBytes)),
+				humanize.Bytes(uint64(e.SsdBytes)))
 		}
 		if len(r.Epochs) > 1 {
-			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\tless kept: %s\t%.3f\t\n", r.Policy,
+			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t\tless kept: %s\t%s\t%.3f\t\n", r.Policy,
 				r.Epochs[len(r.Epochs)-1].Epoch, seconds(r.Mean),
-				humanize.Bytes(uint64(r.MinOriginBytes)), r.Ratio)
+				humanize.Bytes(uint64(r.MinOriginBytes)), humanize.Bytes(uint64(r.MinSsdBytes)),
+				r.Ratio)
 		}
 	}
 	return t.Flush()

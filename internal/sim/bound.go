@@ -12,15 +12,17 @@ import (
 type Bound struct {
 	Compute     pump.Instant // a rank's compute in a whole epoch
 	Origin      pump.Instant // the origin's least time for OriginBytes
+	Ssd         pump.Instant // the ssd's least time for SsdBytes, and for as many carried along
 	OriginBytes int64        // of an epoch after the first: the dataset less what is kept
-	Requests    int64        // for those bytes
+	SsdBytes    int64        // of the rest, what ram does not keep
+	Requests    int64        // for the origin's bytes
 }
 
 // Epoch is the least time of an epoch after the first.
-func (b Bound) Epoch() pump.Instant { return max(b.Compute, b.Origin) }
+func (b Bound) Epoch() pump.Instant { return max(b.Compute, b.Origin, b.Ssd) }
 
-// Roofline computes the bound: the longest of the ranks' compute, the bytes the origin must send
-// and the requests it must answer.
+// Roofline computes the bound: the longest of the ranks' compute, the bytes the origin must send,
+// the requests it must answer, and the bytes that must go through the ssd.
 func Roofline(s *Scenario) (Bound, error) {
 	var b Bound
 	for _, r := range s.Readings {
@@ -35,8 +37,15 @@ func Roofline(s *Scenario) (Bound, error) {
 	for id := range n {
 		total += int64(s.Plan.Size(sample.ID(id)))
 	}
-	b.OriginBytes = max(0, total-s.Plan.Keep)
+	b.SsdBytes = min(s.Plan.LogBytes, max(0, total-s.Plan.Keep))
+	b.OriginBytes = max(0, total-s.Plan.Keep) - b.SsdBytes
 	b.Requests = b.OriginBytes * n / max(total, 1)
+	if b.SsdBytes > 0 {
+		b.Ssd = pump.Instant(float64(b.SsdBytes) / float64(s.Ssd.ReadRate) * 1e9)
+		if s.Plan.Carry {
+			b.Ssd += pump.Instant(float64(b.SsdBytes) / float64(s.Ssd.WriteRate) * 1e9)
+		}
+	}
 	bytes := float64(b.OriginBytes) / float64(s.Origin.Rate) * 1e9
 	waits := float64(b.Requests) * float64(s.Origin.Latency) / float64(s.Origin.Concurrency)
 	b.Origin = pump.Instant(max(bytes, waits))
@@ -64,6 +73,8 @@ func (r *Result) ByEpoch() []EpochResult {
 			m.Stall[cause] += e.Stall[cause]
 		}
 		m.OriginBytes = max(m.OriginBytes, e.OriginBytes)
+		m.SsdBytes = max(m.SsdBytes, e.SsdBytes)
+		m.LogBytes = max(m.LogBytes, e.LogBytes)
 	}
 	for i := range all {
 		for cause := range all[i].Stall {

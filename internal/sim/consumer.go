@@ -19,10 +19,10 @@ type consumer struct {
 	holding  pump.Move
 	idleFrom pump.Instant
 	epoch    int
-	current  int   // its place in the result's epochs
-	fetched  int64 // by the node when the rank fell idle
-	before   int64 // and when the epoch began
-	last     bool  // the pump has no more for it
+	current  int     // its place in the result's epochs
+	moved    Traffic // by the node when the rank fell idle
+	before   Traffic // and when the epoch began
+	last     bool    // the pump has no more for it
 	done     bool
 }
 
@@ -85,7 +85,7 @@ func (w *world) compute(c *consumer) {
 func (w *world) newEpoch(c *consumer, epoch int) {
 	w.endEpoch(c)
 	c.epoch = epoch
-	c.before = c.fetched
+	c.before = c.moved
 	w.result.Epochs = append(w.result.Epochs, EpochResult{Rank: c.rank, Epoch: epoch,
 		Start: c.idleFrom})
 	c.current = len(w.result.Epochs) - 1
@@ -97,13 +97,13 @@ func (w *world) endEpoch(c *consumer) {
 	}
 	seen := &w.result.Epochs[c.current]
 	seen.End = c.idleFrom
-	seen.OriginBytes = c.fetched - c.before
+	seen.Traffic = c.moved.less(c.before)
 }
 
 // computed ends a rank's work on a batch: it releases it and asks for one more.
 func (w *world) computed(c *consumer, events []pump.Event) []pump.Event {
 	c.busy = false
-	c.idleFrom, c.fetched = w.now, w.fetched
+	c.idleFrom, c.moved = w.now, w.moved
 	if c.holding.Cursor == c.cursor {
 		events = append(events,
 			pump.Event{Kind: pump.Released, Cursor: c.cursor, Seq: c.holding.Seq},

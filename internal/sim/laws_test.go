@@ -91,7 +91,7 @@ func expected(t fataler, readings []job.Reading) [][]sample.ID {
 }
 
 // Law: what is delivered depends on the order alone: not on tier sizes, policy, sizes of samples,
-// latencies or failures.
+// latencies, failures of the origin or losses of the log.
 func TestDeliveredOrderIsTheOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 400).Draw(rt, "samples")
@@ -113,6 +113,7 @@ func TestDeliveredOrderIsTheOrder(t *testing.T) {
 		jitter := rapid.Int64Range(1, 50e6).Draw(rt, "jitter")
 		s := sim.Scenario{Plan: makePlan(rt, size, rule, keep, staging), Readings: readings,
 			Origin: fast, Compute: pump.Instant(rapid.IntRange(0, 5e6).Draw(rt, "compute"))}
+		drawLog(rt, &s)
 		s.Origin.Jitter = func(id sample.ID) pump.Instant {
 			return pump.Instant(int64(id) * 7919 % jitter)
 		}

@@ -31,6 +31,11 @@ func (l *link) request(now pump.Instant, id sample.ID, size int64) pump.Instant 
 	return end
 }
 
+// write puts bytes into the pipe, where they take their turn at another rate.
+func (l *link) write(now pump.Instant, bytes, rate int64) {
+	l.pipe = max(now, l.pipe) + pump.Instant(bytes*1e9/rate)
+}
+
 // sink restores the heap after its root has grown.
 func (l *link) sink() {
 	i := 0

@@ -13,7 +13,8 @@ import (
 	"belady/internal/sim"
 )
 
-// Law: a recorded run replays move for move, under every policy, with failures too.
+// Law: a recorded run replays move for move, under every policy, with failures too, and with a log
+// that loses what it has.
 func TestReplay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(rt, "samples")
@@ -26,11 +27,12 @@ func TestReplay(t *testing.T) {
 		rule := rapid.SampledFrom(policy.Names()).Draw(rt, "policy")
 		keep := rapid.Int64Range(0, total(size)).Draw(rt, "keep")
 		p := makePlan(rt, size, rule, keep, int64(world*batch)*4000)
-		e, err := trace.NewEncoder(trace.HeaderOf("d", p))
+		s := sim.Scenario{Plan: p, Readings: distributed(n, batch, world, 3, 4), Origin: fast}
+		drawLog(rt, &s)
+		e, err := trace.NewEncoder(trace.HeaderOf("d", s.Plan))
 		if err != nil {
 			rt.Fatal(err)
 		}
-		s := sim.Scenario{Plan: p, Readings: distributed(n, batch, world, 3, 4), Origin: fast}
 		s.Attach = func(cursor int32, r job.Reading) {
 			if err := e.Reading(cursor, r); err != nil {
 				rt.Fatal(err)

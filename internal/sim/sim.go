@@ -25,17 +25,30 @@ type Origin struct {
 	Jitter      func(id sample.ID) pump.Instant
 }
 
+// Device is the modelled ssd: one pipe, through which reads and writes go in turn, behind Latency,
+// with at most Depth reads at once.
+type Device struct {
+	ReadRate, WriteRate int64
+	Latency             pump.Instant
+	Depth               int
+}
+
 // Scenario is what is simulated: one node, one dataset, ranks that read it in step with nothing
 // but their own compute.
 type Scenario struct {
 	Plan     *plan.Plan
 	Readings []job.Reading
 	Origin   Origin
+	Ssd      Device       // counts where the plan has a log
+	Held     []uint64     // what the log has at the start: a bit for each sample
 	Compute  pump.Instant // a batch's compute time on every rank
 	Credits  int          // batches a consumer takes ahead; 0 means 4
 	// Fail, if given, says whether the nth fetch of a sample fails. A consumer whose batch failed
 	// detaches and attaches again at that batch, as a client does.
 	Fail func(id sample.ID, nth int) bool
+	// Lose, if given, says whether the nth use that is made of a sample's record fails: an append is
+	// in vain, and what cannot be read comes from the origin and is appended again.
+	Lose func(id sample.ID, nth int) bool
 	// Attach, if given, sees what a cursor reads before the step that attaches it.
 	Attach func(cursor int32, r job.Reading)
 	// Observe, if given, sees every step.
@@ -50,7 +63,18 @@ type EpochResult struct {
 	Start, End  pump.Instant
 	Stall       [pump.Causes]pump.Instant
 	Batches     int
-	OriginBytes int64 // fetched by the node while this epoch ran on this rank
+	Traffic     // of the node while this epoch ran on this rank
+}
+
+// Traffic is bytes of samples that a node moved.
+type Traffic struct {
+	OriginBytes int64 // fetched from the origin
+	SsdBytes    int64 // and from the log
+	LogBytes    int64 // appended to it
+}
+
+func (t Traffic) less(o Traffic) Traffic {
+	return Traffic{t.OriginBytes - o.OriginBytes, t.SsdBytes - o.SsdBytes, t.LogBytes - o.LogBytes}
 }
 
 // Result is a finished simulation.
@@ -79,7 +103,8 @@ type happening struct {
 	at    pump.Instant
 	seq   int
 	event pump.Event
-	rank  int // ≥ 0: this rank finishes computing
+	logs  int64 // bytes that the log now has to write
+	rank  int   // ≥ 0: this rank finishes computing
 }
 
 type agenda []happening
@@ -106,9 +131,11 @@ type world struct {
 	consumers []*consumer
 	cursors   []*consumer // by cursor index
 	link      link
+	disk      link
 	tries     map[sample.ID]int
+	uses      map[sample.ID]int // of records
 	result    Result
-	fetched   int64
+	moved     Traffic
 }
 
 func newWorld(s Scenario) (*world, error) {
@@ -119,8 +146,18 @@ func newWorld(s Scenario) (*world, error) {
 		return nil, fmt.Errorf("origin of %d bytes/s and %d requests at once: give both",
 			s.Origin.Rate, s.Origin.Concurrency)
 	}
-	w := &world{Scenario: s, pump: pump.New(s.Plan), tries: map[sample.ID]int{}}
+	w := &world{Scenario: s, pump: pump.New(s.Plan), tries: map[sample.ID]int{},
+		uses: map[sample.ID]int{}}
 	w.link = newLink(s.Origin)
+	if s.Plan.Log > 0 {
+		if s.Ssd.ReadRate <= 0 || s.Ssd.WriteRate <= 0 || s.Ssd.Depth <= 0 {
+			return nil, fmt.Errorf("ssd that reads %d bytes/s, writes %d and takes %d reads at "+
+				"once: give all three", s.Ssd.ReadRate, s.Ssd.WriteRate, s.Ssd.Depth)
+		}
+		w.disk = newLink(Origin{Rate: s.Ssd.ReadRate, Latency: s.Ssd.Latency,
+			Concurrency: s.Ssd.Depth})
+		w.at(0, pump.Event{Kind: pump.Logged, Set: s.Held})
+	}
 	for i, r := range s.Readings {
 		c := &consumer{rank: i, reading: r, epoch: -1}
 		w.consumers = append(w.consumers, c)
@@ -150,7 +187,7 @@ func (w *world) attach(c *consumer) error {
 	}
 	batch := max(c.reading.Order.Batch, 1)
 	w.at(w.now, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
-		Reserve: w.Plan.Reserve(batch)})
+		Reserve: w.Plan.Reserve(batch), Follows: w.Plan.Carry})
 	w.at(w.now, pump.Event{Kind: pump.Credited, Cursor: c.cursor, N: int32(w.Credits)})
 	return nil
 }
@@ -171,6 +208,9 @@ func (w *world) run() (*Result, error) {
 			if h.rank >= 0 {
 				events = w.computed(w.consumers[h.rank], events)
 				continue
+			}
+			if h.logs > 0 {
+				w.disk.write(h.at, h.logs, w.Ssd.WriteRate)
 			}
 			events = append(events, h.event)
 		}
@@ -221,24 +261,55 @@ func (w *world) carry(m *pump.Move) error {
 	return nil
 }
 
-// fetch sends a run's requests down the link.
+// fetch sends a run's requests down the links.
 func (w *world) fetch(m *pump.Move) {
-	ids := w.pump.IDs(m.Run.Cursor, m.Run.First, m.Run.Count)
-	end := w.now
-	var failed pump.Mask
-	for i, id := range ids {
+	end, before := w.now, w.moved.LogBytes
+	e := pump.Event{Kind: pump.Staged, Run: m.Run}
+	for i, id := range w.pump.IDs(m.Run.Cursor, m.Run.First, m.Run.Count) {
 		if !m.Mask.Has(i) {
 			continue
 		}
 		size := int64(w.Plan.Sizes.Size(id))
-		end = max(end, w.link.request(w.now, id, size))
-		w.fetched += size
-		if w.Fail != nil {
-			w.tries[id]++
-			if w.Fail(id, w.tries[id]) {
-				failed.Set(i)
+		logged := m.Ssd.Has(i) && !w.loses(id)
+		if logged {
+			end = max(end, w.disk.request(w.now, id, size))
+			w.moved.SsdBytes += size
+		} else {
+			end = max(end, w.link.request(w.now, id, size))
+			w.moved.OriginBytes += size
+			if w.fails(id) {
+				e.Failed.Set(i)
 			}
 		}
+		if !m.Log.Has(i) && (logged || !m.Ssd.Has(i)) {
+			continue
+		}
+		switch {
+		case !e.Failed.Has(i) && !w.loses(id):
+			w.moved.LogBytes += size
+		case !logged: // a record that could not be copied still stands
+			e.Unlogged.Set(i)
+		}
 	}
-	w.at(end, pump.Event{Kind: pump.Staged, Run: m.Run, Failed: failed})
+	w.seq++
+	heap.Push(&w.agenda, happening{at: end, seq: w.seq, event: e, rank: -1,
+		logs: w.moved.LogBytes - before})
+}
+
+// fails counts a fetch from the origin and says how it went.
+func (w *world) fails(id sample.ID) bool {
+	if w.Fail == nil {
+		return false
+	}
+	w.tries[id]++
+	return w.Fail(id, w.tries[id])
+}
+
+// loses counts a use of a sample's record and says how it went.
+func (w *world) loses(id sample.ID) bool {
+	if w.Lose == nil {
+		return false
+	}
+	w.uses[id]++
+	return w.Lose(id, w.uses[id])
 }

@@ -5,12 +5,10 @@
 package plan
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/policy"
@@ -18,16 +16,19 @@ import (
 )
 
 // Version is part of the digest: it changes whenever Make would answer differently.
-const Version = 1
+const Version = 2
 
 // Input is everything a plan follows from.
 type Input struct {
 	Content [32]byte      // the dataset's content id
 	Sizes   dataset.Sizes // sizes of that content
-	Seed    uint64        // the job's seed: salts the spread set
+	Seed    uint64        // salts the sets: the job's, or one of the content where a log is kept
 	Policy  string        // a name in policy.Table
 	Keep    int64         // bytes of ram for kept samples, in the unit of Cost
 	Staging int64         // bytes of staging
+	Log     int64         // bytes of records that the log may hold, in RecordCost's unit; 0: no log
+	LogMost uint32        // the largest sample that the log takes; 0: any
+	Carry   bool          // what is read from the log is appended to it for the next epoch
 	// Cost is what a sample of that size takes in the arena. It follows from the dataset's sizes
 	// and Keep, so it needs no place in the digest. Nil means the size itself.
 	Cost func(size uint32) int64
@@ -37,17 +38,20 @@ type Input struct {
 type Plan struct {
 	Input
 	Rule      policy.Policy
-	cutoff    uint64 // members of the spread set hash below it
-	all       bool   // the whole dataset is kept
 	salt      uint64
 	equal     bool   // all samples have one size: no need to look it up
 	size      uint32 // that size, if equal
 	slot      int64  // its cost, if equal
-	outsize   int64  // samples that cost more are never in the set; 0: there is none such
-	SetCount  int    // samples in the spread set
-	SetBytes  int64  // their bytes
-	SetCost   int64  // what they take in the arena, ≤ Keep
-	TotalCost int64  // what the whole dataset would take
+	ram       set    // the spread set
+	log       set
+	SetCount  int   // samples in the spread set
+	SetBytes  int64 // their bytes
+	SetCost   int64 // what they take in the arena, ≤ Keep
+	TotalCost int64 // what the whole dataset would take
+	LogCount  int   // samples in the log's set
+	LogBytes  int64 // their bytes
+	LogCost   int64 // what their records take, ≤ Log
+	LogAll    bool  // there is a log, and its set is every sample that it takes
 }
 
 // Make computes the plan.
@@ -56,125 +60,81 @@ func Make(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.Keep < 0 || in.Staging <= 0 {
-		return nil, fmt.Errorf("plan needs staging: %d bytes to keep, %d of staging",
-			in.Keep, in.Staging)
+	if in.Keep < 0 || in.Staging <= 0 || in.Log < 0 {
+		return nil, fmt.Errorf("plan needs staging: %d bytes to keep, %d of staging, %d of log",
+			in.Keep, in.Staging, in.Log)
 	}
 	if in.Cost == nil {
 		in.Cost = func(size uint32) int64 { return int64(size) }
 	}
 	p := &Plan{Input: in, Rule: pol, salt: mix(in.Seed ^ 0x9e3779b97f4a7c15)}
 	p.spread()
+	if p.Log > 0 {
+		p.fillLog()
+	}
 	return p, nil
 }
 
-// bins is the resolution of the first pass of spread: enough that one bin of the largest dataset
-// holds few samples, small enough to stay in cache.
-const bins = 1 << 16
-
-// bin is the samples whose hashes begin alike.
-type bin struct {
-	count, bytes, cost int64
-}
-
-func (b *bin) add(o bin) {
-	b.count, b.bytes, b.cost = b.count+o.count, b.bytes+o.bytes, b.cost+o.cost
-}
-
-// spread finds the cutoff below which hashes belong to the kept set: the samples with the lowest
-// hashes whose cost fits Keep. Two passes over the dataset: a histogram finds the bin in which the
-// budget ends, then that bin alone is walked in hash order.
+// spread chooses the set that ram keeps, from the bottom of the hashes.
 func (p *Plan) spread() {
-	n := p.Sizes.Len()
-	if n > 0 {
+	f := filler{Plan: p, budget: p.Keep, cost: p.Cost}
+	p.ram = f.fill()
+	p.SetCount, p.SetBytes, p.SetCost = int(p.ram.count), p.ram.bytes, p.ram.cost
+	p.TotalCost = f.total.cost
+	if p.equal = !f.varied; p.equal && p.Sizes.Len() > 0 {
 		p.size = p.Sizes.Size(0)
 		p.slot = p.Cost(p.size)
 	}
-	p.equal = true
-	var all bin
-	hist := make([]bin, bins)
-	largest := p.slot
-	for id := range n {
-		size, c := p.Sizes.Size(sample.ID(id)), p.slot
-		if size != p.size {
-			p.equal = false
-			c = p.Cost(size)
-			largest = max(largest, c)
-		}
-		one := bin{1, int64(size), c}
-		hist[p.hash(sample.ID(id))>>48].add(one)
-		all.add(one)
-	}
-	p.TotalCost = all.cost
-	set := all
-	if p.TotalCost <= p.Keep {
-		p.all = true
-	} else {
-		p.leaveOut(hist, largest)
-		p.cutoff, set = p.cut(hist)
-	}
-	p.SetCount, p.SetBytes, p.SetCost = int(set.count), set.bytes, set.cost
 }
 
-// leaveOut takes outsize samples out of the running: the walk in hash order ends at the first that
-// does not fit, and one giant met early would leave most of the budget empty.
-func (p *Plan) leaveOut(hist []bin, largest int64) {
-	n := int64(p.Sizes.Len())
-	limit := max(p.Keep/64, 8*p.TotalCost/n)
-	if largest <= limit {
-		return
+// fillLog chooses the set that the log keeps, from the top.
+func (p *Plan) fillLog() {
+	f := filler{Plan: p, budget: p.Log, cost: RecordCost, flip: math.MaxUint64}
+	if p.LogMost > 0 {
+		f.most = RecordCost(p.LogMost)
 	}
-	p.outsize = limit
-	for id := range n {
-		size := p.Size(sample.ID(id))
-		if c := p.Slot(size); c > limit {
-			hist[p.hash(sample.ID(id))>>48].add(bin{-1, -int64(size), -c})
-		}
-	}
+	p.log = f.fill()
+	p.LogCount, p.LogBytes, p.LogCost = int(p.log.count), p.log.bytes, p.log.cost
+	p.LogAll = p.log.bin == f.total
 }
 
-// cut returns the cutoff, and what lies below it.
-func (p *Plan) cut(hist []bin) (uint64, bin) {
-	var set bin
-	last := 0
-	for last < bins && set.cost+hist[last].cost <= p.Keep {
-		set.add(hist[last])
-		last++
+// Direct is the size from which on samples are read from a log straight to where they are lent
+// from; they and their records are aligned to directBlock for it.
+const (
+	Direct      = 64 << 10
+	directBlock = 4096
+)
+
+// RecordCost is what a sample of that size takes of a log: its record and its entry in a footer, as
+// docs/format/log.md draws them.
+func RecordCost(size uint32) int64 {
+	const header, entry = 32, 16
+	n := int64(size)
+	if n < Direct {
+		return header + (n+15)&^15 + entry
 	}
-	if last == bins {
-		return math.MaxUint64, set // all fit that are not outsize
-	}
-	// Inside the bin where the budget ends, take hashes in order while they fit.
-	type entry struct {
-		hash uint64
-		id   sample.ID
-	}
-	var edge []entry
-	for id := range p.Sizes.Len() {
-		if h := p.hash(sample.ID(id)); int(h>>48) == last && !p.isOutsize(sample.ID(id)) {
-			edge = append(edge, entry{h, sample.ID(id)})
-		}
-	}
-	slices.SortFunc(edge, func(a, b entry) int { return cmp.Compare(a.hash, b.hash) })
-	for _, e := range edge {
-		size := p.Size(e.id)
-		one := bin{1, int64(size), p.Slot(size)}
-		if set.cost+one.cost > p.Keep {
-			return e.hash, set
-		}
-		set.add(one)
-	}
-	return uint64(last+1) << 48, set
+	return (n+header+directBlock-1)&^(directBlock-1) + entry
 }
 
 // InSet reports whether the sample belongs to the spread set: the K bytes of samples with the
 // lowest hash(id, seed). Fixed for the plan, so misses are uniform along any order.
 func (p *Plan) InSet(id sample.ID) bool {
-	return p.all || p.hash(id) < p.cutoff && !p.isOutsize(id)
+	return p.ram.all || p.hash(id) < p.ram.cutoff && !p.isOutsize(id)
 }
 
 func (p *Plan) isOutsize(id sample.ID) bool {
-	return p.outsize > 0 && p.Slot(p.Size(id)) > p.outsize
+	return p.ram.outsize > 0 && p.Slot(p.Size(id)) > p.ram.outsize
+}
+
+// InLog reports whether the sample belongs to the log's set: those with the highest hashes. So ram
+// and log share none while they cannot hold all, and what both hold after that a restart need not
+// fetch. It depends on neither ram nor policy: a log is written once.
+func (p *Plan) InLog(id sample.ID) bool {
+	return p.log.all || ^p.hash(id) < p.log.cutoff && !p.isTooLarge(id)
+}
+
+func (p *Plan) isTooLarge(id sample.ID) bool {
+	return p.log.outsize > 0 && RecordCost(p.Size(id)) > p.log.outsize
 }
 
 // Size is the sample's size: what Sizes says, without asking where all are equal.
@@ -194,12 +154,27 @@ func (p *Plan) Slot(size uint32) int64 {
 	return p.Cost(size)
 }
 
+// Staged is what a sample of that size takes of staging: a slot where it may become a member later,
+// else its bytes in a run, aligned.
+func (p *Plan) Staged(size uint32) int64 {
+	if !p.Rule.Fixed {
+		return p.Slot(size)
+	}
+	if size >= Direct && p.Log > 0 {
+		return (int64(size)+directBlock-1)&^(directBlock-1) + directBlock
+	}
+	return (int64(size) + 63) &^ 63
+}
+
 func (p *Plan) hash(id sample.ID) uint64 { return mix(uint64(id) + p.salt) }
 
 // Reserve is the staging set aside for a cursor: two of its batches, of samples of mean cost, each
 // aligned to a line of memory.
 func (p *Plan) Reserve(batch int) int64 {
 	mean := p.TotalCost/int64(max(p.Sizes.Len(), 1)) + 64
+	if p.Log > 0 && mean >= Direct {
+		mean += 2 * directBlock
+	}
 	return 2 * int64(max(batch, 1)) * mean
 }
 
@@ -219,6 +194,13 @@ func (in Input) Digest() [32]byte {
 	b = binary.LittleEndian.AppendUint64(b, in.Seed)
 	b = binary.LittleEndian.AppendUint64(b, uint64(in.Keep))
 	b = binary.LittleEndian.AppendUint64(b, uint64(in.Staging))
+	b = binary.LittleEndian.AppendUint64(b, uint64(in.Log))
+	b = binary.LittleEndian.AppendUint32(b, in.LogMost)
+	if in.Carry {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
 	b = append(b, in.Policy...)
 	return sha256.Sum256(b)
 }

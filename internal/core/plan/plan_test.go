@@ -137,7 +137,7 @@ func TestGolden(t *testing.T) {
 	digest := in.Digest()
 	got := fmt.Sprintf("version %d, digest %x, set of %d, %d bytes: %v", plan.Version, digest[:8],
 		p.SetCount, p.SetBytes, first)
-	const want = "version 1, digest 868dd81842467d95, set of 175, 49641 bytes: [5 8 10 17 23 24 36 40]"
+	const want = "version 2, digest 0d0a6b1b57936af4, set of 175, 49641 bytes: [5 8 10 17 23 24 36 40]"
 	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -61,6 +61,10 @@ type Policy struct {
 
 func belady(f Facts) Value { return Value{Minor: -int64(f.NextUse)} }
 
+// lcache is LCache's rule, for comparison: keep what the next epoch reads first. Where every sample
+// is used once an epoch that is belady's choice too, under the name it is published by.
+func lcache(f Facts) Value { return belady(f) }
+
 func frequency(f Facts) Value {
 	return Value{Major: clamp(f.Ahead), Minor: -int64(f.NextUse)}
 }
@@ -78,6 +82,7 @@ var Table = []Policy{
 	{Name: "spread", Fixed: true},
 	{Name: "belady", Of: belady, Ahead: true, Majors: 1},
 	{Name: "frequency", Of: frequency, Ahead: true, Majors: Majors, Counts: true},
+	{Name: "lcache", Of: lcache, Ahead: true, Majors: 1},
 	{Name: "pin", Of: pin, Majors: 1},
 	{Name: "lru", Of: lru, Majors: 1},
 	{Name: "lfu", Of: lfu, Majors: Majors},

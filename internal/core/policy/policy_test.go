@@ -16,6 +16,7 @@ func TestPreferences(t *testing.T) {
 	}{
 		{"belady", facts{NextUse: 5}, facts{NextUse: 6}},
 		{"belady", facts{NextUse: 5}, facts{NextUse: policy.Never}},
+		{"lcache", facts{NextUse: 5}, facts{NextUse: 6}},
 		{"frequency", facts{Ahead: 2, NextUse: 9}, facts{Ahead: 1, NextUse: 5}},
 		{"frequency", facts{Ahead: 1, NextUse: 5}, facts{Ahead: 1, NextUse: 9}},
 		{"frequency", facts{Ahead: 99, NextUse: 5}, facts{Ahead: 15, NextUse: 9}},

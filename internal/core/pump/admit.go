@@ -22,6 +22,7 @@ type run struct {
 	live    bool
 	asked   bool // its fetch is out
 	ready   bool
+	origin  bool // the fetch it waits for has to do with the origin
 	recheck bool // a run it depended on failed
 }
 
@@ -223,6 +224,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 	}
 	r := &p.runs[handle]
 	p.touch(ids)
+	p.sources = p.sourcesOf(w)
 	var bytes, cost int64
 	n := 0
 	for ; n < count; n++ {
@@ -242,7 +244,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			}
 			bytes += int64(size)
 			in := p.plan.Rule.Fixed && p.plan.InSet(id)
-			p.fetchOne(r, rec, n, handle, size, in)
+			p.fetchOne(r, rec, id, n, handle, size, in)
 			cost = p.settleIn(rec, size, in)
 			spent := min(cost, b.promised)
 			b.promised -= spent
@@ -252,7 +254,7 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 				break
 			}
 			if p.found(rec); !rec.member() {
-				cost = p.stagingCost(p.size(rec, id))
+				cost = p.plan.Staged(p.size(rec, id))
 			}
 		}
 		rec.bits += pinOne
@@ -281,11 +283,18 @@ func (p *Pump) found(rec *record) {
 }
 
 // fetchOne marks an absent sample for fetching.
-func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, member bool) {
+func (p *Pump) fetchOne(r *run, rec *record, id sample.ID, i int, handle, size uint32,
+	member bool) {
 	r.fetch.Set(i)
 	rec.fetchedBy(handle)
-	p.stats.Misses++
-	p.stats.FetchedBytes += int64(size)
+	if p.plan.Log > 0 && p.fromLog(rec, id, i, size) {
+		p.stats.SsdHits++
+		p.stats.SsdBytes += int64(size)
+	} else {
+		r.origin = true
+		p.stats.Misses++
+		p.stats.FetchedBytes += int64(size)
+	}
 	if member || !p.plan.Rule.Fixed {
 		r.slots.Set(i)
 	}
@@ -298,7 +307,7 @@ func (p *Pump) settleIn(rec *record, size uint32, member bool) int64 {
 		p.join(rec, p.plan.Slot(size))
 		return 0
 	}
-	cost := p.stagingCost(size)
+	cost := p.plan.Staged(size)
 	p.staging += cost
 	return cost
 }
@@ -336,6 +345,9 @@ func (p *Pump) reference(rec *record, id sample.ID, foreseen policy.Value, cost 
 		p.queue.insert(id, v)
 		return
 	}
+	if p.plan.Log > 0 && !p.plan.LogAll && p.plan.InLog(id) {
+		return // kept once: ram is for what the log has no room for
+	}
 	if p.makeRoom(v, cost) {
 		p.staging -= cost
 		p.join(rec, cost)
@@ -366,7 +378,7 @@ func (p *Pump) makeRoom(v policy.Value, cost int64) bool {
 func (p *Pump) mayLeave(id sample.ID, cost int64) bool {
 	rec := &p.recs[id]
 	return !rec.pinned() ||
-		p.staging+p.promised-cost+p.stagingCost(p.size(rec, id)) <= p.plan.Staging
+		p.staging+p.promised-cost+p.plan.Staged(p.size(rec, id)) <= p.plan.Staging
 }
 
 // inherit makes the run wait for the fetch of another one that brings a sample both want.
@@ -400,8 +412,8 @@ func (p *Pump) launch(b *batch, r *run, handle uint32) {
 	if !r.fetch.Empty() {
 		r.waits++
 		r.asked = true
-		p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(handle),
-			Mask: r.fetch, Slots: r.slots})
+		p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Epoch: b.epoch,
+			Run: p.name(handle), Mask: r.fetch, Slots: r.slots, Ssd: p.ssd, Log: p.log})
 	}
 	if r.waits == 0 {
 		r.ready = true

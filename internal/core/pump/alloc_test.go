@@ -15,9 +15,12 @@ func TestStepAllocatesNothing(t *testing.T) {
 		s[i] = uint32(1000 + i*7919%4000)
 		total += int64(s[i])
 	}
-	for _, rule := range policy.Names() {
-		p, err := plan.Make(plan.Input{Sizes: s, Policy: rule, Keep: total / 2, Staging: 8 << 20,
-			Cost: slot})
+	for i, rule := range append(policy.Names(), policy.Names()...) {
+		in := plan.Input{Sizes: s, Policy: rule, Keep: total / 2, Staging: 8 << 20, Cost: slot}
+		if i < len(policy.Table) {
+			in.Log, in.Carry = total/4, true
+		}
+		p, err := plan.Make(in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +29,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 			l.step()
 		}
 		if allocs := testing.AllocsPerRun(500, func() { l.step() }); allocs != 0 {
-			t.Errorf("%s: %v allocations a step", rule, allocs)
+			t.Errorf("%s, log of %d: %v allocations a step", rule, in.Log, allocs)
 		}
 	}
 }

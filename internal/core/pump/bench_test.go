@@ -52,7 +52,7 @@ func newLoop(t testing.TB, p *plan.Plan, batch int) *loop {
 	if p.Rule.Ahead {
 		l.lookAhead(n)
 	}
-	l.events = append(l.events, pump.Event{Kind: pump.Attached, N: int32(batch)},
+	l.events = append(l.events, pump.Event{Kind: pump.Attached, N: int32(batch), Follows: true},
 		pump.Event{Kind: pump.Credited, N: 4})
 	return l
 }
@@ -128,21 +128,24 @@ func BenchmarkStep14M(b *testing.B) {
 	for _, c := range []struct {
 		name, rule string
 		size       func(id int) uint32
+		log        int64 // percent of the dataset, carried along
 	}{
-		{"spread/equal", "spread", equal},
-		{"spread/varied", "spread", varied},
-		{"belady/equal", "belady", equal},
-		{"belady/varied", "belady", varied},
-		{"pin/varied", "pin", varied},
-		{"frequency/varied", "frequency", varied},
-		{"lru/varied", "lru", varied},
-		{"lfu/varied", "lfu", varied},
+		{"spread/equal", "spread", equal, 0},
+		{"spread/varied", "spread", varied, 0},
+		{"spread/log", "spread", varied, 25},
+		{"belady/equal", "belady", equal, 0},
+		{"belady/varied", "belady", varied, 0},
+		{"belady/log", "belady", varied, 25},
+		{"pin/varied", "pin", varied, 0},
+		{"frequency/varied", "frequency", varied, 0},
+		{"lru/varied", "lru", varied, 0},
+		{"lfu/varied", "lfu", varied, 0},
 	} {
-		b.Run(c.name, func(b *testing.B) { benchmarkStep(b, n, c.rule, c.size) })
+		b.Run(c.name, func(b *testing.B) { benchmarkStep(b, n, c.rule, c.size, c.log) })
 	}
 }
 
-func benchmarkStep(b *testing.B, n int, rule string, size func(id int) uint32) {
+func benchmarkStep(b *testing.B, n int, rule string, size func(id int) uint32, log int64) {
 	s := make(sizes, n)
 	total := int64(0)
 	for i := range s {
@@ -150,7 +153,7 @@ func benchmarkStep(b *testing.B, n int, rule string, size func(id int) uint32) {
 		total += int64(s[i])
 	}
 	p, err := plan.Make(plan.Input{Sizes: s, Seed: 1, Policy: rule, Keep: total / 2,
-		Staging: 256 << 20, Cost: slot})
+		Staging: 256 << 20, Cost: slot, Log: total * log / 100, Carry: log > 0})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,6 +19,7 @@ type cursor struct {
 	credits int32
 	asked   int32 // windows asked for
 	due     bool  // another is to be asked for
+	follows bool  // its order is the one that the log is carried along
 	reserve int64 // staging set aside: two batches
 	used    int64 // staging its batches were admitted for
 
@@ -99,7 +100,7 @@ func (p *Pump) attach(e *Event) {
 		size *= 2
 	}
 	p.cursors[i] = cursor{live: true, index: e.Cursor, batch: e.N, reserve: e.Reserve,
-		ring: make([]batch, size), windows: make([]window, 0, 4)}
+		follows: e.Follows, ring: make([]batch, size), windows: make([]window, 0, 4)}
 	c := &p.cursors[i]
 	if p.ref < 0 {
 		p.ref = i

@@ -11,6 +11,9 @@ func (p *Pump) stagedRun(e *Event) {
 		return
 	}
 	r.asked = false
+	if !e.Unlogged.Empty() {
+		p.unlog(r, &e.Unlogged)
+	}
 	failed := e.Failed
 	for i := range failed {
 		failed[i] &= r.fetch[i]
@@ -45,7 +48,7 @@ func (p *Pump) fail(r *run, failed *Mask) {
 			rec.bits &^= memberBit
 			p.kept -= p.plan.Slot(size)
 		} else {
-			p.staging -= p.stagingCost(size)
+			p.staging -= p.plan.Staged(size)
 		}
 		rec.setState(absent)
 	}
@@ -82,6 +85,7 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	r.recheck = false
 	b := p.cursors[r.cursor].at(r.seq)
 	before := r.fetch
+	p.sources, r.origin = p.sourcesOf(p.cursors[r.cursor].windowAt(r.first)), false
 	for i, id := range p.IDs(r.cursor, r.first, r.count) {
 		rec := &p.recs[id]
 		if b.failed {
@@ -89,7 +93,7 @@ func (p *Pump) retry(r *run, h uint32) bool {
 		}
 		if rec.state() == absent {
 			size, in := p.size(rec, id), p.plan.Rule.Fixed && p.plan.InSet(id)
-			p.fetchOne(r, rec, i, h, size, in)
+			p.fetchOne(r, rec, id, i, h, size, in)
 			p.settleIn(rec, size, in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
 			// Somebody else fetches it again by now, and may have as many heirs as it can take.
@@ -113,8 +117,8 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	for i := range slots {
 		slots[i] &= again[i]
 	}
-	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Run: p.name(h), Mask: again,
-		Slots: slots})
+	p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Epoch: b.epoch, Run: p.name(h),
+		Mask: again, Slots: slots, Ssd: p.ssd, Log: p.log})
 	return true
 }
 
@@ -153,7 +157,7 @@ func (p *Pump) deliver(now Instant, c *cursor) {
 	for c.credits > 0 && c.lease < c.admit && !c.closing {
 		b := c.at(c.lease)
 		if !b.issued || b.pending > 0 {
-			c.wait(now, Origin)
+			c.wait(now, p.awaited(b))
 			return
 		}
 		p.moves = append(p.moves, Move{Kind: Lease, Cause: c.waitedFor(now), Last: b.ends,

@@ -41,18 +41,20 @@ type EventKind uint8
 
 // The things that can happen to a pump. Append only: traces store the numbers.
 const (
-	Attached   EventKind = iota + 1 // a cursor joins: Cursor, N (batch size), Reserve
+	Attached   EventKind = iota + 1 // a cursor joins: Cursor, N (batch size), Reserve, Follows
 	Ordered                         // a window of a cursor's order is known: Cursor, Window
 	Credited                        // the consumer can take N more batches: Cursor, N
-	Staged                          // a fetch ended: Run, Failed
+	Staged                          // a fetch ended: Run, Failed, Unlogged
 	Released                        // the consumer is done with batch Seq: Cursor, Seq
 	Detached                        // the consumer is gone: Cursor
 	Replanned                       // a new plan is in force: Plan
+	Logged                          // the log also has the samples of Set
+	Unlogged                        // the log has lost the samples of Set
 	EventsOver                      // first unused number
 )
 
 var eventNames = [...]string{"none", "attached", "ordered", "credited", "staged", "released",
-	"detached", "replanned"}
+	"detached", "replanned", "logged", "unlogged"}
 
 func (k EventKind) String() string { return name(eventNames[:], int(k)) }
 
@@ -65,8 +67,14 @@ type Event struct {
 	Reserve int64 // bytes of staging set aside for the cursor: two of its batches
 	Run     Run
 	Failed  Mask
-	Window  *job.Window
-	Plan    *plan.Plan
+	// Unlogged are those of the run that the log does not have after all: not appended, or lost.
+	Unlogged Mask
+	// Set has a bit for each sample. It is the pump's from the event on.
+	Set    []uint64
+	Window *job.Window
+	Plan   *plan.Plan
+	// Follows: the cursor's order is the one that the log is carried along.
+	Follows bool
 }
 
 // MoveKind says what to do.
@@ -77,7 +85,7 @@ const (
 	Fetch     MoveKind = iota + 1 // bring Mask of Run to staging; Slots of them where kept ones live
 	Lease                         // hand batch Seq to the consumer
 	Drop                          // free Mask of Run
-	Evict                         // free the kept sample Sample
+	Evict                         // free the kept samples Evicted
 	Need                          // compute the window of Epoch for Cursor
 	Finish                        // Cursor has delivered its last batch
 	Refuse                        // batch Seq is larger than all of staging
@@ -106,10 +114,11 @@ const (
 	Origin              // a fetch from the origin
 	Arena               // room in staging
 	Order               // the order itself
+	Ssd                 // a fetch from the log
 	Causes              // how many there are
 )
 
-var causeNames = [...]string{"none", "origin", "arena", "order"}
+var causeNames = [...]string{"none", "origin", "arena", "order", "ssd"}
 
 func (c Cause) String() string { return name(causeNames[:], int(c)) }
 
@@ -120,12 +129,33 @@ type Move struct {
 	Last   bool  // Lease: last batch of its epoch
 	Failed bool  // Lease: a sample of the batch could not be fetched
 	Cursor int32
-	Epoch  int32 // Lease, Need, Refuse
+	Epoch  int32 // Fetch, Lease, Need, Refuse
 	Batch  int32 // Lease, Refuse: index in the epoch
 	Seq    uint64
-	Run    Run  // Fetch, Drop; Lease: First and Count alone, Count not bound by MaxRun
-	Mask   Mask // Fetch, Drop
-	Slots  Mask // Fetch
-	Sample sample.ID
+	Run    Run   // Fetch, Drop; Lease: First and Count alone, Count not bound by MaxRun
+	Mask   Mask  // Fetch, Drop
+	Slots  Mask  // Fetch
+	Ssd    Mask  // Fetch: of Mask, to be read from the log
+	Log    Mask  // Fetch: of Mask, to be appended to the log once they are read
 	Bytes  int64 // Refuse: what the batch needs
+
+	evicted [maxEvicted]sample.ID // Evict: the first nevict
+	nevict  int32
+}
+
+// maxEvicted is how many samples an Evict names at most. A policy may evict one for each that it
+// admits, and a move for each would be most of what a Step writes.
+const maxEvicted = 16
+
+// Evicted are the samples that an Evict names.
+func (m *Move) Evicted() []sample.ID { return m.evicted[:m.nevict] }
+
+// AddEvicted names one more; false if there is no room.
+func (m *Move) AddEvicted(id sample.ID) bool {
+	if int(m.nevict) == len(m.evicted) {
+		return false
+	}
+	m.evicted[m.nevict] = id
+	m.nevict++
+	return true
 }

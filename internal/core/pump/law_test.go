@@ -22,6 +22,8 @@ type chaos struct {
 	now     pump.Instant
 	held    map[sample.ID]int64 // bytes of what was asked for and not let go
 	arrived map[sample.ID]bool
+	logged  map[sample.ID]bool // what the pump must think the log has
+	unsure  map[sample.ID]bool // of those, the ones that this step says something new of
 	leased  map[sample.ID]int
 	fetches []pump.Move
 	out     map[pump.Run]bool // fetches whose end the pump has not heard of
@@ -46,14 +48,18 @@ func newChaos(t *rapid.T) *chaos {
 	n := rapid.IntRange(1, 60).Draw(t, "samples")
 	w := &chaos{T: t, sizes: make(sizes, n), held: map[sample.ID]int64{},
 		arrived: map[sample.ID]bool{}, leased: map[sample.ID]int{},
-		out: map[pump.Run]bool{}}
-	total := int64(0)
+		logged: map[sample.ID]bool{}, out: map[pump.Run]bool{}}
+	total, records := int64(0), int64(0)
 	for i := range w.sizes {
 		w.sizes[i] = 64 * uint32(rapid.IntRange(0, 9).Draw(t, "size"))
 		total += int64(w.sizes[i])
+		records += plan.RecordCost(w.sizes[i])
+		w.logged[sample.ID(i)] = false
 	}
 	w.make(plan.Input{Sizes: w.sizes, Policy: rapid.SampledFrom(policy.Names()).Draw(t, "policy"),
 		Keep:    rapid.Int64Range(0, total).Draw(t, "keep"),
+		Log:     rapid.Int64Range(0, records).Draw(t, "log"),
+		Carry:   rapid.Bool().Draw(t, "carry"),
 		Staging: rapid.Int64Range(6000, 20000).Draw(t, "staging")})
 	w.keep, w.most = w.plan.Keep, w.plan.Staging
 	w.pump = pump.New(w.plan)
@@ -101,13 +107,14 @@ func (w *chaos) window() *job.Window {
 func (w *chaos) event() (pump.Event, bool) {
 	cursor := int32(rapid.IntRange(0, len(w.live)-1).Draw(w.T, "cursor"))
 	none := pump.Event{}
-	switch rapid.IntRange(0, 9).Draw(w.T, "event") {
+	switch rapid.IntRange(0, 10).Draw(w.T, "event") {
 	case 0:
 		if w.live[cursor] {
 			return none, false
 		}
 		w.live[cursor] = true
 		return pump.Event{Kind: pump.Attached, Cursor: cursor, N: 8,
+			Follows: rapid.Bool().Draw(w.T, "follows"),
 			Reserve: rapid.Int64Range(0, 2000).Draw(w.T, "reserve")}, true
 	case 1, 2:
 		return pump.Event{Kind: pump.Credited, Cursor: cursor, N: 2}, true
@@ -123,6 +130,10 @@ func (w *chaos) event() (pump.Event, bool) {
 		}
 		w.gone[cursor] = w.live[cursor]
 		return pump.Event{Kind: pump.Detached, Cursor: cursor}, true
+	case 9:
+		return pump.Event{Kind: pump.EventKind(rapid.IntRange(int(pump.Logged),
+				int(pump.Unlogged)).Draw(w.T, "change")), Set: []uint64{rapid.Uint64().Draw(w.T, "set")}},
+			true
 	}
 	return w.garbage(cursor), true
 }
@@ -139,6 +150,9 @@ func (w *chaos) staged(fails bool) (pump.Event, bool) {
 	for at, id := range w.pump.IDs(m.Cursor, m.Run.First, m.Run.Count) {
 		if !m.Mask.Has(at) {
 			continue
+		}
+		if (m.Log.Has(at) || m.Ssd.Has(at)) && rapid.IntRange(0, 3).Draw(w.T, "lost") == 0 {
+			e.Unlogged.Set(at)
 		}
 		if fails && rapid.IntRange(0, 3).Draw(w.T, "this one") == 0 {
 			e.Failed.Set(at)
@@ -232,8 +246,15 @@ func (w *chaos) step(events []pump.Event) {
 		delete(w.out, run)
 	}
 	w.old, w.ending = append(w.old, w.ending...), w.ending[:0]
+	w.relog(events)
 	for _, m := range w.pump.Step(w.now, events, nil) {
 		w.take(m)
+	}
+	for id := range w.sizes {
+		if id := sample.ID(id); w.plan.InLog(id) && !w.plan.LogAll && !w.plan.Rule.Fixed &&
+			w.pump.Kept(id) {
+			w.Fatalf("sample %d is the log's and kept in ram", id)
+		}
 	}
 	s := w.pump.Stats()
 	held := int64(0)
@@ -247,6 +268,50 @@ func (w *chaos) step(events []pump.Event) {
 	// A smaller plan is met as what is in use comes back: see the end of TestChaos.
 	if s.StagingBytes < 0 || s.KeptBytes < 0 || s.KeptBytes > w.keep {
 		w.Fatalf("staging %d, kept %d of %d", s.StagingBytes, s.KeptBytes, w.keep)
+	}
+}
+
+// relog notes what the log has, by the events of a step: first what fetches say, then the log.
+func (w *chaos) relog(events []pump.Event) {
+	w.unsure = map[sample.ID]bool{}
+	if w.plan.Log == 0 {
+		return
+	}
+	for _, e := range events {
+		if e.Kind == pump.Staged && !e.Unlogged.Empty() {
+			for i, id := range w.pump.IDs(e.Run.Cursor, e.Run.First, e.Run.Count) {
+				if e.Unlogged.Has(i) {
+					w.logged[id], w.unsure[id] = false, true
+				}
+			}
+		}
+	}
+	for _, e := range events {
+		for i := range w.sizes {
+			if id := sample.ID(i); len(e.Set) > 0 && e.Set[0]>>i&1 != 0 {
+				w.logged[id], w.unsure[id] = e.Kind == pump.Logged, true
+			}
+		}
+	}
+}
+
+// source checks where a sample is to come from and whether it is to be appended.
+func (w *chaos) source(m *pump.Move, i int, id sample.ID) {
+	ssd, log := m.Ssd.Has(i), m.Log.Has(i)
+	logged, known := w.logged[id]
+	if w.unsure[id] { // a run that tries again does so between one event and the next
+		known = false
+	}
+	if known && ssd != logged {
+		w.Fatalf("sample %d is read from the log: %t; it is there: %t", id, ssd, logged)
+	}
+	if want := w.plan.InLog(id); !ssd && log != want || ssd && log && !w.plan.Carry {
+		w.Fatalf("sample %d is to be appended: %t; it belongs there: %t, is there: %t", id, log,
+			want, ssd)
+	}
+	w.logged[id] = ssd || log
+	if w.unsure[id] {
+		delete(w.logged, id)
 	}
 }
 
@@ -264,6 +329,7 @@ func (w *chaos) take(m pump.Move) {
 			if _, ok := w.held[id]; ok {
 				w.Fatalf("sample %d is fetched while it is held", id)
 			}
+			w.source(&m, i, id)
 			w.held[id], w.arrived[id] = int64(w.sizes[id]), false
 		}
 		w.fetches = append(w.fetches, m)
@@ -275,7 +341,9 @@ func (w *chaos) take(m pump.Move) {
 			}
 		}
 	case pump.Evict:
-		w.letGo(m.Sample)
+		for _, id := range m.Evicted() {
+			w.letGo(id)
+		}
 	case pump.Lease:
 		w.lease(m, ids)
 	case pump.Need:
@@ -314,7 +382,8 @@ func (w *chaos) letGo(id sample.ID) {
 }
 
 // Laws, whatever happens in whatever order: no panic; a sample is held once; what is leased is
-// there and stays until it is released; the books agree to the byte; the tier stays within the
+// there and stays until it is released; the log is read for what it has and given what it is to
+// have, and ram leaves that alone; the books agree to the byte; the tier stays within the
 // largest budget it had, staging within its own but for what cursors with nothing ahead may take;
 // in the end staging is empty and the tier within its budget.
 func TestChaos(t *testing.T) {

@@ -20,13 +20,19 @@ import (
 // More then says that another is due.
 const stepWork = 4096
 
-// Stats counts what a pump did. As the frontier passes a sample it is a hit if the tier keeps it,
-// shared if it is in staging for another position, and a miss otherwise.
+// Stats counts what a pump did. As the frontier passes a sample it is a hit if ram keeps it, shared
+// if it is in staging for another position, an ssd hit if the log has it, and a miss otherwise.
+// Misses and fetched bytes are the origin's alone; logged is what was asked to be appended.
 type Stats struct {
 	Hits         int64 `json:"hits"`
 	Shared       int64 `json:"shared"`
+	SsdHits      int64 `json:"ssd_hits"`
+	SsdBytes     int64 `json:"ssd_bytes"`
 	Misses       int64 `json:"misses"`
 	FetchedBytes int64 `json:"fetched_bytes"`
+	Logged       int64 `json:"logged"`
+	LoggedBytes  int64 `json:"logged_bytes"`
+	Unlogged     int64 `json:"unlogged"`
 	Kept         int64 `json:"kept"`
 	Evicted      int64 `json:"evicted"`
 	Dropped      int64 `json:"dropped"`
@@ -65,6 +71,7 @@ type backlog struct {
 	reclaims []reclaim
 	later    []uint32 // runs to look at again in the next Step
 	previews []preview
+	changes  []change
 }
 
 // scratch is what the loops over a run leave behind for each other.
@@ -72,6 +79,7 @@ type scratch struct {
 	touched uint64                   // gives the loads of touch a purpose
 	chosen  [MaxRun]sample.ID        // the samples of a run that a loop picked
 	values  [touchAhead]policy.Value // of the samples at the frontier, where the rule looks ahead
+	sources
 }
 
 // sweeping is the coming down to a new plan.
@@ -131,6 +139,7 @@ func (p *Pump) Step(now Instant, events []Event, moves []Move) []Move {
 	p.lookAgain()
 	p.reclaimSome()
 	p.sweepSome()
+	p.changeSome()
 	p.previewSome()
 	p.admitSome()
 	for i := range p.cursors {
@@ -159,6 +168,10 @@ func (p *Pump) take(now Instant, e *Event) {
 	}
 	if e.Kind == Staged {
 		p.stagedRun(e)
+		return
+	}
+	if e.Kind == Logged || e.Kind == Unlogged {
+		p.change(e)
 		return
 	}
 	if e.Cursor < 0 || int(e.Cursor) >= len(p.cursors) || !p.cursors[e.Cursor].live {
@@ -236,15 +249,19 @@ func (p *Pump) evict(id sample.ID) {
 	p.kept -= p.plan.Slot(size)
 	p.stats.Evicted++
 	if r.pinned() {
-		p.staging += p.stagingCost(size)
+		p.staging += p.plan.Staged(size)
 		return
 	}
 	r.setState(absent)
+	if n := len(p.moves); n > 0 && p.moves[n-1].Kind == Evict && p.moves[n-1].AddEvicted(id) {
+		return
+	}
 	// Filled in place: a literal is copied in wide loads that cannot be forwarded from the narrow
 	// stores that made it, and so waits for every store before it.
 	p.moves = append(p.moves, Move{})
 	m := &p.moves[len(p.moves)-1]
-	m.Kind, m.Sample = Evict, id
+	m.Kind = Evict
+	m.AddEvicted(id)
 }
 
 // size is the size of a sample, whose record is at hand.
@@ -255,20 +272,11 @@ func (p *Pump) size(rec *record, id sample.ID) uint32 {
 	return p.plan.Size(id)
 }
 
-// stagingCost is what a sample of that size takes of staging: a slot where it may become a member
-// later, else its bytes in a run, aligned.
-func (p *Pump) stagingCost(size uint32) int64 {
-	if p.plan.Rule.Fixed {
-		return (int64(size) + 63) &^ 63
-	}
-	return p.plan.Slot(size)
-}
-
 // stagingCosts adds up what samples take of staging, in a loop of its own: again loads overlap.
 func (p *Pump) stagingCosts(ids []sample.ID) int64 {
 	var sum int64
 	for _, id := range ids {
-		sum += p.stagingCost(p.size(&p.recs[id], id))
+		sum += p.plan.Staged(p.size(&p.recs[id], id))
 	}
 	return sum
 }

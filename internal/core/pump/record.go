@@ -5,11 +5,13 @@ package pump
 //
 //	prev, next  neighbours in the bucket queue while the sample is valued; prev of a bucket's first
 //	            is the bucket
-//	bits        pins 11 | size 25 | handle 20 | uses 4 | first 1 | member 1 | state 2
+//	bits        pins 11 | logged 1 | size 24 | handle 20 | uses 4 | first 1 | member 1 | state 2
 //
 // A pin is a position between the frontier and its release that wants the sample. A member is a
-// sample the tier keeps: membership is decided when the frontier passes, the bytes follow. The size
-// stands here because the dataset's own table of sizes would be a second line to wait for.
+// sample the tier keeps: membership is decided when the frontier passes, the bytes follow. A logged
+// sample is in the log, or will be when its fetch ends: that is said as the frontier passes, while
+// the record is at hand, and taken back where it proves wrong. The size stands here because the
+// dataset's own table of sizes would be a second line to wait for.
 type record struct {
 	prev, next uint32
 	bits       uint64
@@ -36,7 +38,8 @@ const (
 	maxRuns     = 1 << 20 // handles fit 20 bits
 	handleMask  = (maxRuns - 1) << handleShift
 	sizeShift   = 28
-	sizeLarge   = 1<<25 - 1 // stands for any size that is too large to stand here
+	sizeLarge   = 1<<24 - 1 // stands for any size that is too large to stand here
+	loggedBit   = 1 << 52
 	pinOne      = 1 << 53
 	pinMask     = 0x7ff * pinOne
 )
@@ -49,6 +52,7 @@ func (r *record) missing() int { return int((r.bits&stateMask - 1) >> 63) }
 func (r *record) setState(s uint64) { r.bits = r.bits&^stateMask | s }
 func (r *record) member() bool      { return r.bits&memberBit != 0 }
 func (r *record) pinned() bool      { return r.bits >= pinOne }
+func (r *record) logged() bool      { return r.bits&loggedBit != 0 }
 func (r *record) handle() uint32    { return uint32(r.bits & handleMask >> handleShift) }
 func (r *record) uses() uint32      { return uint32(r.bits & useMask / useOne) }
 func (r *record) size() uint32      { return uint32(r.bits >> sizeShift & sizeLarge) }

@@ -100,7 +100,7 @@ func (s *script) do(t *testing.T, command string) string {
 	plain, set := words(lines[0])
 	switch plain[0] {
 	case "plan":
-		return s.makePlan(t, set)
+		return s.makePlan(t, set, plain[len(plain)-1] == "carry")
 	case "step":
 		var events []pump.Event
 		for _, line := range lines[1:] {
@@ -109,32 +109,48 @@ func (s *script) do(t *testing.T, command string) string {
 		return s.step(pump.Instant(number(t, plain[1])), events)
 	case "stats":
 		v := s.pump.Stats()
-		return fmt.Sprintf("hits %d, shared %d, misses %d; staging %d, kept %d\n", v.Hits, v.Shared,
+		text := fmt.Sprintf("hits %d, shared %d, misses %d; staging %d, kept %d\n", v.Hits, v.Shared,
 			v.Misses, v.StagingBytes, v.KeptBytes)
+		if s.plan.Log > 0 {
+			text += fmt.Sprintf("ssd hits %d, logged %d, unlogged %d\n", v.SsdHits, v.Logged,
+				v.Unlogged)
+		}
+		return text
 	}
 	t.Fatalf("unknown command %q", lines[0])
 	return ""
 }
 
-// makePlan: plan policy=P keep=N staging=N samples=N size=N
-func (s *script) makePlan(t *testing.T, set map[string]string) string {
+// makePlan: plan policy=P keep=N staging=N samples=N size=N [log=N] [carry]
+func (s *script) makePlan(t *testing.T, set map[string]string, carry bool) string {
 	size := make(sizes, number(t, set["samples"]))
 	for i := range size {
 		size[i] = uint32(number(t, set["size"]))
 	}
-	p, err := plan.Make(plan.Input{Sizes: size, Seed: 1, Policy: set["policy"],
-		Keep: number(t, set["keep"]), Staging: number(t, set["staging"])})
+	in := plan.Input{Sizes: size, Seed: 1, Policy: set["policy"], Carry: carry,
+		Keep: number(t, set["keep"]), Staging: number(t, set["staging"])}
+	if set["log"] != "" {
+		in.Log = number(t, set["log"])
+	}
+	p, err := plan.Make(in)
 	if err != nil {
 		return err.Error() + "\n"
 	}
 	s.plan, s.pump = p, pump.New(p)
-	var kept []sample.ID
+	var kept, logged []sample.ID
 	for id := range size {
 		if p.Rule.Fixed && p.InSet(sample.ID(id)) {
 			kept = append(kept, sample.ID(id))
 		}
+		if p.InLog(sample.ID(id)) {
+			logged = append(logged, sample.ID(id))
+		}
 	}
-	return "set " + list(kept) + "\n"
+	text := "set " + list(kept) + "\n"
+	if p.Log > 0 {
+		text += "log " + list(logged) + "\n"
+	}
+	return text
 }
 
 func (s *script) event(t *testing.T, line string) pump.Event {
@@ -149,6 +165,7 @@ func (s *script) event(t *testing.T, line string) pump.Event {
 		if set["reserve"] != "" {
 			e.Reserve = number(t, set["reserve"])
 		}
+		e.Follows = plain[len(plain)-1] == "follows"
 		return e
 	case "order":
 		w := &job.Window{Epoch: int(number(t, set["epoch"])), LastOfEpoch: true,
@@ -164,10 +181,21 @@ func (s *script) event(t *testing.T, line string) pump.Event {
 		return pump.Event{Kind: pump.Credited, Cursor: cursor, N: int32(number(t, plain[2]))}
 	case "staged":
 		e := pump.Event{Kind: pump.Staged, Run: s.runs[uint32(cursor)]}
-		if set["failed"] != "" {
-			for _, i := range numbers[uint32](t, set["failed"]) {
-				e.Failed.Set(int(i))
+		for name, mask := range map[string]*pump.Mask{"failed": &e.Failed, "unlogged": &e.Unlogged} {
+			if set[name] != "" {
+				for _, i := range numbers[uint32](t, set[name]) {
+					mask.Set(int(i))
+				}
 			}
+		}
+		return e
+	case "logged", "unlogged":
+		e := pump.Event{Kind: pump.Logged, Set: make([]uint64, 1)}
+		if plain[0] == "unlogged" {
+			e.Kind = pump.Unlogged
+		}
+		for _, id := range numbers[sample.ID](t, set["ids"]) {
+			e.Set[0] |= 1 << id
 		}
 		return e
 	case "release":
@@ -194,12 +222,19 @@ func (s *script) step(now pump.Instant, events []pump.Event) string {
 		switch m.Kind {
 		case pump.Fetch:
 			s.runs[m.Run.Handle] = m.Run
-			fmt.Fprintf(&b, "fetch run %d of cursor %d: %s; slots %s\n", m.Run.Handle, m.Cursor,
+			fmt.Fprintf(&b, "fetch run %d of cursor %d: %s; slots %s", m.Run.Handle, m.Cursor,
 				list(s.masked(&m, &m.Mask)), list(s.masked(&m, &m.Slots)))
+			if s.plan.Log > 0 {
+				fmt.Fprintf(&b, "; ssd %s; log %s", list(s.masked(&m, &m.Ssd)),
+					list(s.masked(&m, &m.Log)))
+			}
+			b.WriteByte('\n')
 		case pump.Drop:
 			fmt.Fprintf(&b, "drop %s\n", list(s.masked(&m, &m.Mask)))
 		case pump.Evict:
-			fmt.Fprintf(&b, "evict %d\n", m.Sample)
+			for _, id := range m.Evicted() {
+				fmt.Fprintf(&b, "evict %d\n", id)
+			}
 		case pump.Lease:
 			fmt.Fprintf(&b, "lease %d to cursor %d: epoch %d, batch %d: %s", m.Seq, m.Cursor,
 				m.Epoch, m.Batch, list(s.pump.IDs(m.Cursor, m.Run.First, m.Run.Count)))

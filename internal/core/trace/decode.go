@@ -142,15 +142,9 @@ func (d *Decoder) steps() {
 	for range in.count(1) {
 		s.Events = append(s.Events, in.event())
 	}
-	evicted := int64(0)
 	for range in.count(1) {
 		m := pump.Move{Kind: pump.MoveKind(in.byte())}
-		if m.Kind == pump.Evict {
-			evicted += in.int()
-			m.Sample = sample.ID(evicted)
-		} else {
-			in.move(&m)
-		}
+		in.move(&m)
 		s.Moves = append(s.Moves, m)
 	}
 }
@@ -228,12 +222,12 @@ func (in *input) count(size int) int {
 
 func (in *input) event() pump.Event {
 	e := pump.Event{Kind: pump.EventKind(in.byte())}
-	if e.Kind != pump.Staged && e.Kind != pump.Replanned {
+	if ofCursor(e.Kind) {
 		e.Cursor = in.int32()
 	}
 	switch e.Kind {
 	case pump.Attached:
-		e.N, e.Reserve = in.int32(), in.int()
+		e.N, e.Reserve, e.Follows = in.int32(), in.int(), in.bool()
 	case pump.Ordered:
 		if in.bool() {
 			e.Window = in.window()
@@ -241,12 +235,17 @@ func (in *input) event() pump.Event {
 	case pump.Credited:
 		e.N = in.int32()
 	case pump.Staged:
-		e.Run, e.Failed = in.run(), in.mask()
+		e.Run, e.Failed, e.Unlogged = in.run(), in.mask(), in.mask()
 	case pump.Released:
 		e.Seq = in.uint()
 	case pump.Detached:
 	case pump.Replanned:
 		e.Plan = &plan.Plan{Input: plan.Input{Keep: in.int(), Staging: in.int()}}
+	case pump.Logged, pump.Unlogged:
+		e.Set = make([]uint64, in.count(8))
+		for i := range e.Set {
+			e.Set[i] = in.word()
+		}
 	default:
 		in.fail("an event has the unknown kind %d", e.Kind)
 	}
@@ -257,10 +256,18 @@ func (in *input) move(m *pump.Move) {
 	switch m.Kind {
 	case pump.Fetch:
 		m.Run, m.Mask, m.Slots = in.run(), in.mask(), in.mask()
-		m.Cursor = m.Run.Cursor
+		m.Cursor, m.Epoch = m.Run.Cursor, in.int32()
+		m.Ssd, m.Log = in.mask(), in.mask()
 	case pump.Drop:
 		m.Run, m.Mask = in.run(), in.mask()
 		m.Cursor = m.Run.Cursor
+	case pump.Evict:
+		id := int64(0)
+		for range in.count(1) {
+			if id += in.int(); !m.AddEvicted(sample.ID(id)) {
+				in.fail("a move evicts too many")
+			}
+		}
 	case pump.Lease:
 		m.Cursor = in.int32()
 		m.Cause, m.Last, m.Failed = pump.Cause(in.byte()), in.bool(), in.bool()
@@ -294,11 +301,16 @@ func (in *input) mask() (m pump.Mask) {
 		if words>>i&1 == 0 {
 			continue
 		}
-		if b := in.bytes(8); len(b) == 8 {
-			m[i] = binary.LittleEndian.Uint64(b)
-		}
+		m[i] = in.word()
 	}
 	return m
+}
+
+func (in *input) word() uint64 {
+	if b := in.bytes(8); len(b) == 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
 }
 
 func (in *input) window() *job.Window {

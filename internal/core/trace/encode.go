@@ -60,14 +60,7 @@ func (e *Encoder) Step(now pump.Instant, events []pump.Event, moves []pump.Move)
 		b = e.event(b, &events[i])
 	}
 	b = appendInt(b, int64(len(moves)))
-	evicted := int64(0)
 	for i := range moves {
-		if moves[i].Kind == pump.Evict {
-			b = append(b, byte(pump.Evict))
-			b = appendInt(b, int64(moves[i].Sample)-evicted)
-			evicted = int64(moves[i].Sample)
-			continue
-		}
 		b = appendMove(b, &moves[i])
 	}
 	e.block = b
@@ -94,13 +87,14 @@ func (e *Encoder) Take() []byte {
 
 func (e *Encoder) event(b []byte, v *pump.Event) []byte {
 	b = append(b, byte(v.Kind))
-	if v.Kind != pump.Staged && v.Kind != pump.Replanned {
+	if ofCursor(v.Kind) {
 		b = appendInt(b, int64(v.Cursor))
 	}
 	switch v.Kind {
 	case pump.Attached:
 		b = appendInt(b, int64(v.N))
 		b = appendInt(b, v.Reserve)
+		b = appendBool(b, v.Follows)
 	case pump.Ordered:
 		b = appendBool(b, !e.known[v.Cursor])
 		if !e.known[v.Cursor] {
@@ -111,14 +105,23 @@ func (e *Encoder) event(b []byte, v *pump.Event) []byte {
 	case pump.Staged:
 		b = appendRun(b, &v.Run)
 		b = appendMask(b, &v.Failed)
+		b = appendMask(b, &v.Unlogged)
 	case pump.Released:
 		b = binary.AppendUvarint(b, v.Seq)
 	case pump.Replanned:
 		b = appendInt(b, v.Plan.Keep)
 		b = appendInt(b, v.Plan.Staging)
+	case pump.Logged, pump.Unlogged:
+		b = appendInt(b, int64(len(v.Set)))
+		for _, word := range v.Set {
+			b = binary.LittleEndian.AppendUint64(b, word)
+		}
 	}
 	return b
 }
+
+// ofCursor reports whether events of that kind name a cursor of their own.
+func ofCursor(k pump.EventKind) bool { return k <= pump.Detached && k != pump.Staged }
 
 func appendMove(b []byte, m *pump.Move) []byte {
 	b = append(b, byte(m.Kind))
@@ -127,9 +130,19 @@ func appendMove(b []byte, m *pump.Move) []byte {
 		b = appendRun(b, &m.Run)
 		b = appendMask(b, &m.Mask)
 		b = appendMask(b, &m.Slots)
+		b = appendInt(b, int64(m.Epoch))
+		b = appendMask(b, &m.Ssd)
+		b = appendMask(b, &m.Log)
 	case pump.Drop:
 		b = appendRun(b, &m.Run)
 		b = appendMask(b, &m.Mask)
+	case pump.Evict:
+		before := sample.ID(0)
+		b = appendInt(b, int64(len(m.Evicted())))
+		for _, id := range m.Evicted() {
+			b = appendInt(b, int64(id)-int64(before))
+			before = id
+		}
 	case pump.Lease:
 		b = appendInt(b, int64(m.Cursor))
 		b = append(b, byte(m.Cause))

@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the format's. A reader refuses others.
-const Version = 1
+const Version = 2
 
 // magic begins every trace; the version follows it.
 const magic = "BLDYTRC\n"
@@ -50,6 +50,9 @@ type Header struct {
 	Policy  string   `json:"policy"`
 	Keep    int64    `json:"keep"`
 	Staging int64    `json:"staging"`
+	Log     int64    `json:"log,omitempty"`
+	LogMost uint32   `json:"log_most,omitempty"`
+	Carry   bool     `json:"carry,omitempty"`
 	// Costs is what samples take: a step for each change, by size. None means their size.
 	Costs []Cost `json:"costs,omitempty"`
 }
@@ -64,7 +67,7 @@ type Cost struct {
 func HeaderOf(name string, p *plan.Plan) Header {
 	return Header{Dataset: name, Content: p.Content, Samples: p.Sizes.Len(),
 		Sizes: SizesDigest(p.Sizes), Seed: p.Seed, Policy: p.Input.Policy, Keep: p.Keep,
-		Staging: p.Staging, Costs: costs(p)}
+		Staging: p.Staging, Log: p.Log, LogMost: p.LogMost, Carry: p.Carry, Costs: costs(p)}
 }
 
 // SizesDigest identifies a dataset's sizes.
@@ -116,7 +119,7 @@ func (h *Header) Plan(s dataset.Sizes) (*plan.Plan, error) {
 			"replay where the dataset is as it was", h.Dataset)
 	}
 	in := plan.Input{Content: h.Content, Sizes: s, Seed: h.Seed, Policy: h.Policy, Keep: h.Keep,
-		Staging: h.Staging}
+		Staging: h.Staging, Log: h.Log, LogMost: h.LogMost, Carry: h.Carry}
 	if len(h.Costs) > 0 {
 		in.Cost = h.cost
 	}

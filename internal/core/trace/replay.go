@@ -34,14 +34,15 @@ func describe(m *pump.Move) string {
 	case 0:
 		return "no move"
 	case pump.Fetch, pump.Drop:
-		return fmt.Sprintf("%s cursor %d, run %d: %d+%d, mask %x, slots %x", m.Kind, m.Cursor,
-			m.Run.Handle, m.Run.First, m.Run.Count, m.Mask, m.Slots)
+		return fmt.Sprintf("%s cursor %d, run %d: %d+%d, epoch %d, mask %x, slots %x, ssd %x, "+
+			"log %x", m.Kind, m.Cursor, m.Run.Handle, m.Run.First, m.Run.Count, m.Epoch, m.Mask,
+			m.Slots, m.Ssd, m.Log)
 	case pump.Lease:
 		return fmt.Sprintf("lease cursor %d, epoch %d, batch %d, seq %d: %d+%d, cause %s, last %t, "+
 			"failed %t", m.Cursor, m.Epoch, m.Batch, m.Seq, m.Run.First, m.Run.Count, m.Cause,
 			m.Last, m.Failed)
 	case pump.Evict:
-		return fmt.Sprintf("evict sample %d", m.Sample)
+		return fmt.Sprintf("evict samples %d", m.Evicted())
 	default:
 		return fmt.Sprintf("%s cursor %d, epoch %d, batch %d, seq %d, %d bytes", m.Kind, m.Cursor,
 			m.Epoch, m.Batch, m.Seq, m.Bytes)

@@ -3,6 +3,7 @@ package trace_test
 import (
 	"encoding/hex"
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,8 @@ type sizes []uint32
 func (s sizes) Len() int                 { return len(s) }
 func (s sizes) Size(id sample.ID) uint32 { return s[id] }
 
-var same = cmp.Options{cmp.AllowUnexported(plan.Plan{}), cmpopts.EquateEmpty()}
+var same = cmp.Options{cmp.Exporter(func(reflect.Type) bool { return true }),
+	cmpopts.EquateEmpty()}
 
 func header() trace.Header {
 	return trace.Header{Dataset: "d", Samples: 3, Policy: "spread", Keep: 10, Staging: 20}
@@ -68,12 +70,13 @@ func drawRun(t *rapid.T) pump.Run {
 
 func drawEvent(t *rapid.T) pump.Event {
 	e := pump.Event{Kind: pump.EventKind(rapid.IntRange(1, int(pump.EventsOver)-1).Draw(t, "kind"))}
-	if e.Kind != pump.Staged && e.Kind != pump.Replanned {
+	if e.Kind <= pump.Detached && e.Kind != pump.Staged {
 		e.Cursor = rapid.Int32().Draw(t, "cursor")
 	}
 	switch e.Kind {
 	case pump.Attached:
 		e.N, e.Reserve = rapid.Int32().Draw(t, "n"), rapid.Int64().Draw(t, "reserve")
+		e.Follows = rapid.Bool().Draw(t, "follows")
 	case pump.Ordered:
 		n := rapid.IntRange(0, 5).Draw(t, "ids")
 		w := &job.Window{Epoch: rapid.IntRange(0, 9).Draw(t, "epoch"), IDs: []sample.ID{},
@@ -87,11 +90,13 @@ func drawEvent(t *rapid.T) pump.Event {
 	case pump.Credited:
 		e.N = rapid.Int32().Draw(t, "n")
 	case pump.Staged:
-		e.Run, e.Failed = drawRun(t), drawMask(t)
+		e.Run, e.Failed, e.Unlogged = drawRun(t), drawMask(t), drawMask(t)
 	case pump.Released:
 		e.Seq = rapid.Uint64().Draw(t, "seq")
 	case pump.Replanned:
 		e.Plan = &plan.Plan{Input: plan.Input{Keep: rapid.Int64().Draw(t, "keep"), Staging: 7}}
+	case pump.Logged, pump.Unlogged:
+		e.Set = rapid.SliceOfN(rapid.Uint64(), 0, 5).Draw(t, "set")
 	}
 	return e
 }
@@ -101,12 +106,15 @@ func drawMove(t *rapid.T) pump.Move {
 	switch m.Kind {
 	case pump.Fetch:
 		m.Run, m.Mask, m.Slots = drawRun(t), drawMask(t), drawMask(t)
-		m.Cursor = m.Run.Cursor
+		m.Cursor, m.Epoch = m.Run.Cursor, rapid.Int32().Draw(t, "epoch")
+		m.Ssd, m.Log = drawMask(t), drawMask(t)
 	case pump.Drop:
 		m.Run, m.Mask = drawRun(t), drawMask(t)
 		m.Cursor = m.Run.Cursor
 	case pump.Evict:
-		m.Sample = sample.ID(rapid.Uint32().Draw(t, "sample"))
+		for range rapid.IntRange(1, 16).Draw(t, "evicted") {
+			m.AddEvicted(sample.ID(rapid.Uint32().Draw(t, "sample")))
+		}
 	case pump.Lease:
 		m.Cause, m.Last = pump.Origin, rapid.Bool().Draw(t, "last")
 		m.Run = drawRun(t)
@@ -170,14 +178,20 @@ func TestRoundTrip(t *testing.T) {
 func TestGolden(t *testing.T) {
 	e := encoder(t, trace.Header{Dataset: "d", Samples: 3, Policy: "spread", Keep: 10, Staging: 20})
 	head := len(e.Take())
+	evict := pump.Move{Kind: pump.Evict}
+	evict.AddEvicted(7)
+	evict.AddEvicted(6)
+	run := pump.Run{Cursor: 1, Handle: 9, First: 300, Count: 2}
 	e.Step(5, []pump.Event{{Kind: pump.Credited, Cursor: 1, N: 2},
-		{Kind: pump.Staged, Run: pump.Run{Cursor: 1, Handle: 9, First: 300, Count: 2},
-			Failed: pump.Mask{2}}},
-		[]pump.Move{{Kind: pump.Evict, Sample: 7}, {Kind: pump.Evict, Sample: 6},
-			{Kind: pump.Finish, Cursor: 1}})
+		{Kind: pump.Staged, Run: run, Failed: pump.Mask{2}, Unlogged: pump.Mask{3}},
+		{Kind: pump.Unlogged, Set: []uint64{5}}},
+		[]pump.Move{evict, {Kind: pump.Fetch, Run: run, Epoch: 4, Mask: pump.Mask{3},
+			Ssd: pump.Mask{1}, Log: pump.Mask{2}}, {Kind: pump.Finish, Cursor: 1}})
 	e.Flush()
-	const want = "1c000000" + "75b748e2" + "020a04" + "030204" + "040209d80404" +
-		"010200000000000000" + "06" + "040e" + "0401" + "0602"
+	const want = "52000000" + "0947d4c6" + "020a06" + "030204" + "040209d80404" +
+		"010200000000000000" + "010300000000000000" + "0902" + "0500000000000000" + "06" +
+		"04040e01" + "010209d80404" + "010300000000000000" + "00" + "08" + "010100000000000000" +
+		"010200000000000000" + "0602"
 	if got := hex.EncodeToString(e.Take()); got != want {
 		t.Errorf("after a header of %d bytes: %s, want %s", head, got, want)
 	}

@@ -19,7 +19,7 @@ import (
 
 // causes maps what the pump says a batch waited for to what the wire calls it.
 var causes = [pump.Causes]wire.Cause{pump.None: wire.CauseNone, pump.Origin: wire.CauseOrigin,
-	pump.Arena: wire.CauseArena, pump.Order: wire.CauseOrder}
+	pump.Arena: wire.CauseArena, pump.Order: wire.CauseOrder, pump.Ssd: wire.CauseSSD}
 
 // send leaves frames in the outbox.
 func (s *Session) send(frames []byte) {

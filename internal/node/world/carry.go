@@ -30,7 +30,9 @@ func (w *World) carry(m *pump.Move) (freed bool) {
 		}
 		return true
 	case pump.Evict:
-		w.free(m.Sample)
+		for _, id := range m.Evicted() {
+			w.free(id)
+		}
 		return true
 	case pump.Need:
 		w.need(w.cursors[m.Cursor], int(m.Epoch))
