@@ -1,4 +1,7 @@
-package ssd_test
+// Package corruption is the corruption matrix of package ssd: every region of a log × every kind of
+// damage, before it is opened and while it is open. Whatever lies on the device, a read gives the
+// right bytes or an error, and no sample is lost whose own record is whole.
+package corruption
 
 import (
 	"bytes"
@@ -11,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"belady/internal/core/sample"
 	"belady/internal/store/segment"
 	"belady/internal/store/tier"
@@ -19,8 +24,7 @@ import (
 	"belady/internal/store/vfs/vfstest"
 )
 
-// The corruption matrix: every region of a log × every kind of damage. Whatever lies on the device,
-// a read gives the right bytes or an error, and no sample is lost whose own record is whole.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // image is a log as bytes: its files by name.
 type image map[string][]byte
