@@ -45,10 +45,35 @@ func TestSimJSON(t *testing.T) {
 	}
 }
 
+// With a log the origin sends what neither ram nor ssd keeps, and the ssd the rest.
+func TestSimSsd(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	args := "sim --samples 1000 --size 1MB --ram 400MB --batch 50 --rate 100MB --compute 1ms " +
+		"--staging 200MB --ssd 310MB --json --ssd-layout "
+	for _, layout := range []string{"static", "carry"} {
+		code, out, errs := belady(t, strings.Fields(args+layout)...)
+		var reports []simReport
+		if err := json.Unmarshal([]byte(out), &reports); err != nil || code != exitOK {
+			t.Fatalf("code %d, %v: %s", code, err, errs)
+		}
+		r := reports[0]
+		if r.MinOriginBytes < 485e6 || r.MinOriginBytes > 505e6 || r.MinSsdBytes < 295e6 ||
+			r.Ratio > 1.05 {
+			t.Errorf("%s: %+v", layout, r)
+		}
+		for _, e := range r.Epochs[1:3] {
+			if wrote := e.LogBytes > 0; wrote != (layout == "carry") || e.SsdBytes < 200e6 {
+				t.Errorf("%s: %+v", layout, e)
+			}
+		}
+	}
+}
+
 func TestSimAskedWrongly(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	for _, args := range []string{"sim --policy best", "sim --size 1,5", "sim --samples 0",
-		"sim --kind explicit", "sim --epochs 0", "sim --staging 0B"} {
+		"sim --kind explicit", "sim --ssd-layout auto", "sim --ssd-depth 0", "sim --ssd 1,5",
+		"sim --epochs 0", "sim --staging 0B"} {
 		if code, _, errs := belady(t, strings.Fields(args)...); code != exitUsage {
 			t.Errorf("belady %s: code %d: %s", args, code, errs)
 		}

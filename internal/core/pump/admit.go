@@ -244,7 +244,10 @@ func (p *Pump) issueRun(c *cursor, b *batch, end int64) bool {
 			}
 			bytes += int64(size)
 			in := p.plan.Rule.Fixed && p.plan.InSet(id)
-			p.fetchOne(r, rec, id, n, handle, size, in)
+			p.fetchOne(r, rec, n, handle, size, in)
+			if p.plan.Log > 0 {
+				p.source(rec, id, n, size)
+			}
 			cost = p.settleIn(rec, size, in)
 			spent := min(cost, b.promised)
 			b.promised -= spent
@@ -283,18 +286,11 @@ func (p *Pump) found(rec *record) {
 }
 
 // fetchOne marks an absent sample for fetching.
-func (p *Pump) fetchOne(r *run, rec *record, id sample.ID, i int, handle, size uint32,
-	member bool) {
+func (p *Pump) fetchOne(r *run, rec *record, i int, handle, size uint32, member bool) {
 	r.fetch.Set(i)
 	rec.fetchedBy(handle)
-	if p.plan.Log > 0 && p.fromLog(rec, id, i, size) {
-		p.stats.SsdHits++
-		p.stats.SsdBytes += int64(size)
-	} else {
-		r.origin = true
-		p.stats.Misses++
-		p.stats.FetchedBytes += int64(size)
-	}
+	p.stats.Misses++
+	p.stats.FetchedBytes += int64(size)
 	if member || !p.plan.Rule.Fixed {
 		r.slots.Set(i)
 	}
@@ -411,7 +407,7 @@ func (p *Pump) launch(b *batch, r *run, handle uint32) {
 	b.last = handle
 	if !r.fetch.Empty() {
 		r.waits++
-		r.asked = true
+		r.asked, r.origin = true, p.ssd != r.fetch
 		p.moves = append(p.moves, Move{Kind: Fetch, Cursor: r.cursor, Epoch: b.epoch,
 			Run: p.name(handle), Mask: r.fetch, Slots: r.slots, Ssd: p.ssd, Log: p.log})
 	}

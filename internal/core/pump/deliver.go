@@ -85,7 +85,7 @@ func (p *Pump) retry(r *run, h uint32) bool {
 	r.recheck = false
 	b := p.cursors[r.cursor].at(r.seq)
 	before := r.fetch
-	p.sources, r.origin = p.sourcesOf(p.cursors[r.cursor].windowAt(r.first)), false
+	p.sources = p.sourcesOf(p.cursors[r.cursor].windowAt(r.first))
 	for i, id := range p.IDs(r.cursor, r.first, r.count) {
 		rec := &p.recs[id]
 		if b.failed {
@@ -93,7 +93,10 @@ func (p *Pump) retry(r *run, h uint32) bool {
 		}
 		if rec.state() == absent {
 			size, in := p.size(rec, id), p.plan.Rule.Fixed && p.plan.InSet(id)
-			p.fetchOne(r, rec, id, i, h, size, in)
+			p.fetchOne(r, rec, i, h, size, in)
+			if p.plan.Log > 0 {
+				p.source(rec, id, i, size)
+			}
 			p.settleIn(rec, size, in)
 		} else if from := rec.handle(); rec.state() == fetching && from != h {
 			// Somebody else fetches it again by now, and may have as many heirs as it can take.
@@ -112,7 +115,7 @@ func (p *Pump) retry(r *run, h uint32) bool {
 		return r.waits > 0
 	}
 	r.waits++
-	r.asked = true
+	r.asked, r.origin = true, p.ssd != again
 	slots := r.slots
 	for i := range slots {
 		slots[i] &= again[i]

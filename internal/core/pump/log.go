@@ -30,12 +30,16 @@ func (p *Pump) sourcesOf(w *window) sources {
 	return sources{carry: true}
 }
 
-// fromLog reports whether the log has an absent sample. One that it lacks and is to have, it has
+// source says where an absent sample is fetched from. One that the log lacks and is to have, it has
 // from now on, since the fetch will see to it.
-func (p *Pump) fromLog(rec *record, id sample.ID, i int, size uint32) bool {
+func (p *Pump) source(rec *record, id sample.ID, i int, size uint32) {
 	logged := rec.logged()
 	if logged {
 		p.ssd.Set(i)
+		p.stats.SsdHits++
+		p.stats.SsdBytes += int64(size)
+		p.stats.Misses--
+		p.stats.FetchedBytes -= int64(size)
 	}
 	if logged && p.carry || !logged && p.plan.InLog(id) {
 		rec.bits |= loggedBit
@@ -43,7 +47,6 @@ func (p *Pump) fromLog(rec *record, id sample.ID, i int, size uint32) bool {
 		p.stats.Logged++
 		p.stats.LoggedBytes += int64(size)
 	}
-	return logged
 }
 
 // unlog takes back that the log has samples which a run fetched.
