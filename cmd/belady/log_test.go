@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"belady/internal/core/sample"
 	"belady/internal/store/segment"
+	"belady/internal/store/tier/ssd"
+	"belady/internal/store/tier/tiertest"
 )
 
 // logged is a log made by hand: two segments, of which the first holds a closed slot and the second
@@ -202,6 +205,64 @@ func TestLogComparesSizes(t *testing.T) {
 	if r := l.report(exitFailure, "verify"); len(r.Logs[0].Damaged) != 1 ||
 		!strings.Contains(r.Logs[0].Damaged[0].String(), "sample 40 has 9 bytes") {
 		t.Errorf("%+v", r.Logs[0].Damaged)
+	}
+}
+
+// TestLogOfStore: what the store writes is what these verbs read, while it writes and afterwards,
+// over two directories.
+func TestLogOfStore(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	dirs := []string{t.TempDir(), t.TempDir()}
+	disks, err := ssd.Open(ssd.Options{Free: 1,
+		Dirs: []ssd.Dir{{Path: dirs[0], Quota: 64 << 20}, {Path: dirs[1], Quota: 64 << 20}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := tiertest.Mixed(600, 1)
+	log, err := disks.Open(sizes.Config(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes.PutAll(t, log)
+	verify := func() (samples int64) {
+		for _, dir := range dirs {
+			l := &logged{t: t, dir: dir}
+			for _, r := range l.report(exitOK, "verify").Logs {
+				samples += r.Samples
+			}
+		}
+		return samples
+	}
+	verify()
+	if err := errors.Join(log.Close(), disks.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := verify(); n != int64(len(sizes)) {
+		t.Errorf("%d samples of %d", n, len(sizes))
+	}
+	for _, dir := range dirs {
+		l := &logged{t: t, dir: dir}
+		if r := l.report(exitOK, "ls"); len(r.Logs) != 1 || r.Logs[0].Of != 600 || r.Logs[0].Open != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestLogShowsCarry: the order and epoch that a log was carried to.
+func TestLogShowsCarry(t *testing.T) {
+	l := makeLog(t, [32]byte{1})
+	var s segment.Builder
+	slot := make([]byte, l.header.SlotBytes)
+	s.Begin(l.header.Bind(0), segment.Tag{Generation: 9, Order: 0xabc, Epoch: 4, Bucket: 2}, slot)
+	s.Add(50, bytes.Repeat([]byte{50}, 1000))
+	s.Close(8)
+	l.change("00000002.seg", func(b []byte) []byte { copy(b[4096:], slot); return b })
+	if _, out, _ := belady(t, "log", "ls", l.dir); !strings.Contains(out,
+		"carry (order 0000000000000abc, epoch 4)") {
+		t.Error(out)
+	}
+	if _, out, _ := belady(t, "log", "dump", l.dir); !strings.Contains(out, "epoch 4, bucket 2") {
+		t.Error(out)
 	}
 }
 
