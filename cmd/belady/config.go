@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"belady/internal/store/origin"
+	"belady/internal/store/tier"
 )
 
 // config is what `belady serve` can be told. Every setting can be given as a flag (--ram), in the
@@ -37,6 +40,7 @@ type config struct {
 	IdleExitSeconds int `yaml:"idle_exit_seconds"`
 
 	Origin originConfig `yaml:"origin"`
+	Ssd    ssdConfig    `yaml:"ssd"`
 }
 
 // originConfig bounds what the daemon asks of each origin.
@@ -48,10 +52,70 @@ type originConfig struct {
 	DeadlineSeconds int `yaml:"deadline_seconds"`
 }
 
+// ssdConfig says where samples may be kept on ssd, and how.
+type ssdConfig struct {
+	// Dirs are folders, best each on a device of its own, written DIR or DIR:BYTES. Without any,
+	// nothing is kept on ssd.
+	Dirs []ssdDir `yaml:"dirs"`
+	// Layout is static, carry or auto: docs/format/log.md.
+	Layout string `yaml:"layout"`
+	// Free is what stays free of each file system. Zero: a twentieth of it, 16 GiB at most.
+	Free byteSize `yaml:"free"`
+	// Wear is the most that carrying may write to each folder in a day. Zero: what the folder may
+	// hold.
+	Wear byteSize `yaml:"wear"`
+}
+
+// ssdDir is a folder for samples on ssd and the most it may hold; zero is all but what stays free.
+type ssdDir struct {
+	Path  string
+	Bytes byteSize
+}
+
+// leastSsd is less than a log can be made of.
+const leastSsd = 16 << 20
+
+// parse reads DIR or DIR:BYTES. A colon that no size follows is a part of the name.
+func (d *ssdDir) parse(text string) error {
+	*d = ssdDir{Path: text}
+	if i := strings.LastIndexByte(text, ':'); i >= 0 {
+		if d.Bytes.parse(text[i+1:]) == nil {
+			d.Path = text[:i]
+			if d.Bytes < leastSsd {
+				return fmt.Errorf("%q gives %s %d bytes, but a log on ssd needs at least %s: write "+
+					"the size like %s:100GB", text, d.Path, int64(d.Bytes), byteSize(leastSsd), d.Path)
+			}
+		}
+	}
+	if d.Path == "" {
+		return fmt.Errorf("%q names no folder; write DIR or DIR:BYTES", text)
+	}
+	return nil
+}
+
+// UnmarshalYAML reads a folder as the flag does.
+func (d *ssdDir) UnmarshalYAML(node *yaml.Node) error {
+	if err := d.parse(node.Value); err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	return nil
+}
+
+func (c *ssdConfig) parseDirs(texts []string) error {
+	c.Dirs = make([]ssdDir, len(texts))
+	for i, text := range texts {
+		if err := c.Dirs[i].parse(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func configDefaults() config {
 	return config{
 		RAM:    1 << 30,
 		Origin: originConfig{Concurrency: 256, DeadlineSeconds: 30},
+		Ssd:    ssdConfig{Layout: string(tier.Auto)},
 	}
 }
 
@@ -73,6 +137,13 @@ func (c config) validate() error {
 		"origin concurrency is %d, but must be 1 to 4096", c.Origin.Concurrency)
 	refuse(c.Origin.DeadlineSeconds < 1 || c.Origin.DeadlineSeconds > 3600,
 		"origin deadline is %d s, but must be 1 to 3600", c.Origin.DeadlineSeconds)
+	refuse(!slices.Contains([]tier.Layout{tier.Auto, tier.Static, tier.Carry},
+		tier.Layout(c.Ssd.Layout)), "ssd layout is %q, but must be auto, static or carry", c.Ssd.Layout)
+	for i, d := range c.Ssd.Dirs {
+		refuse(slices.ContainsFunc(c.Ssd.Dirs[:i], func(other ssdDir) bool {
+			return filepath.Clean(other.Path) == filepath.Clean(d.Path)
+		}), "ssd folder %s is named twice", d.Path)
+	}
 	return errors.Join(wrong...)
 }
 
@@ -81,24 +152,34 @@ func (c config) validate() error {
 type setting struct {
 	name  string
 	usage string
-	set   func(c *config, text string) error
+	list  bool // the flag may be given several times, the variable separates by commas
+	set   func(c *config, texts []string) error
 }
 
 // settings are those of `belady serve` that flags and the environment can give. Beside the fields
 // of config this is the only list of them.
 var settings = []setting{
-	{"ram", "memory for samples, kept and on their way, such as 4GiB",
-		func(c *config, text string) error { return c.RAM.parse(text) }},
-	{"staging", "the part of --ram for batches on their way to consumers",
-		func(c *config, text string) error { return c.Staging.parse(text) }},
-	{"trace", "folder to record every event and move in",
-		func(c *config, text string) error { c.Trace = text; return nil }},
-	{"idle-exit-seconds", "stop when no client has been connected for so long (0: never)",
-		func(c *config, text string) error { return parseCount(&c.IdleExitSeconds, text) }},
-	{"origin-concurrency", "most requests in flight to one origin",
-		func(c *config, text string) error { return parseCount(&c.Origin.Concurrency, text) }},
-	{"origin-deadline-seconds", "how long one read from an origin may take, retries included",
-		func(c *config, text string) error { return parseCount(&c.Origin.DeadlineSeconds, text) }},
+	{"ram", "memory for samples, kept and on their way, such as 4GiB", false,
+		func(c *config, t []string) error { return c.RAM.parse(t[0]) }},
+	{"staging", "the part of --ram for batches on their way to consumers", false,
+		func(c *config, t []string) error { return c.Staging.parse(t[0]) }},
+	{"trace", "folder to record every event and move in", false,
+		func(c *config, t []string) error { c.Trace = t[0]; return nil }},
+	{"idle-exit-seconds", "stop when no client has been connected for so long (0: never)", false,
+		func(c *config, t []string) error { return parseCount(&c.IdleExitSeconds, t[0]) }},
+	{"origin-concurrency", "most requests in flight to one origin", false,
+		func(c *config, t []string) error { return parseCount(&c.Origin.Concurrency, t[0]) }},
+	{"origin-deadline-seconds", "how long one read from an origin may take, retries included", false,
+		func(c *config, t []string) error { return parseCount(&c.Origin.DeadlineSeconds, t[0]) }},
+	{"ssd", "folder to keep samples in on ssd, and the most it may hold, as DIR or DIR:100GB; " +
+		"may be given again for another device", true,
+		func(c *config, t []string) error { return c.Ssd.parseDirs(t) }},
+	{"ssd-layout", "how samples lie on ssd: static, carry or auto", false,
+		func(c *config, t []string) error { c.Ssd.Layout = t[0]; return nil }},
+	{"ssd-free", "what stays free of an ssd's file system (default 5 %, 16GiB at most)", false,
+		func(c *config, t []string) error { return c.Ssd.Free.parse(t[0]) }},
+	{"ssd-wear", "the most that carrying samples along may write to an ssd in a day", false,
+		func(c *config, t []string) error { return c.Ssd.Wear.parse(t[0]) }},
 }
 
 func (s setting) variable() string {
@@ -109,22 +190,38 @@ func (s setting) variable() string {
 func addConfigFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	for _, s := range settings {
-		flags.String(s.name, "", s.usage+" (or $"+s.variable()+")")
+		if usage := s.usage + " (or $" + s.variable() + ")"; s.list {
+			flags.StringArray(s.name, nil, usage)
+		} else {
+			flags.String(s.name, "", usage)
+		}
 	}
+}
+
+// given is what a verb's flag says of a setting, else the environment, and which of them.
+func (s setting) given(cmd *cobra.Command, getenv func(string) string) ([]string, string) {
+	f := cmd.Flags().Lookup(s.name)
+	switch {
+	case f.Changed && s.list:
+		texts, _ := cmd.Flags().GetStringArray(s.name) // it is one
+		return texts, "--" + s.name
+	case f.Changed:
+		return []string{f.Value.String()}, "--" + s.name
+	case s.list:
+		return strings.Split(getenv(s.variable()), ","), "$" + s.variable()
+	}
+	return []string{getenv(s.variable())}, "$" + s.variable()
 }
 
 // override puts a verb's flags over the environment over what c, the file, says, and validates the
 // result.
 func (c config) override(cmd *cobra.Command, getenv func(string) string) (config, error) {
 	for _, s := range settings {
-		text, from := getenv(s.variable()), "$"+s.variable()
-		if f := cmd.Flags().Lookup(s.name); f.Changed {
-			text, from = f.Value.String(), "--"+s.name
-		}
-		if text == "" {
+		texts, from := s.given(cmd, getenv)
+		if len(texts) == 0 || texts[0] == "" {
 			continue
 		}
-		if err := s.set(&c, text); err != nil {
+		if err := s.set(&c, texts); err != nil {
 			return config{}, usagef("%s: %w", from, err)
 		}
 	}

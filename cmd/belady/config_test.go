@@ -51,6 +51,7 @@ func TestConfigPrecedence(t *testing.T) {
 		RAM:     3 << 30,             // flag over environment over file
 		Staging: 128 << 20,           // environment over file
 		Origin:  originConfig{Concurrency: 7, DeadlineSeconds: 30},
+		Ssd:     ssdConfig{Layout: "auto"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
@@ -110,12 +111,45 @@ func TestConfigNeedsNoFile(t *testing.T) {
 	}
 }
 
+// Folders on ssd come from the file, the variable or the flag, which may be given again; the later
+// of these replaces the former.
+func TestConfigSsd(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "belady.yaml")
+	text := "ssd:\n  dirs: [/file:1TB, /other]\n  layout: static\n  free: 1GiB\n  wear: 2TB\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	of := func(dirs ...ssdDir) ssdConfig {
+		return ssdConfig{Dirs: dirs, Layout: "static", Free: 1 << 30, Wear: 2e12}
+	}
+	for _, c := range []struct {
+		variable string
+		flags    []string
+		want     ssdConfig
+	}{
+		{"", nil, of(ssdDir{"/file", 1e12}, ssdDir{"/other", 0})},
+		{"/v:1GiB,/w", nil, of(ssdDir{"/v", 1 << 30}, ssdDir{"/w", 0})},
+		{"/v", []string{"--ssd", "/a:b", "--ssd", "/a,c:64MiB"},
+			of(ssdDir{"/a:b", 0}, ssdDir{"/a,c", 64 << 20})},
+	} {
+		got, err := settingsOf(t, variables(map[string]string{"HOME": "/home/ada",
+			"BELADY_CONFIG": file, "BELADY_SSD": c.variable}), c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, got.Ssd); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range []struct{ name, text, says string }{
 		{"unknown key", "ram: 1GiB\nrma: 2GiB\n", "line 2: there is no setting rma"},
 		{"unknown nested key", "origin:\n  retries: 3\n", "line 2: there is no setting retries"},
 		{"bad size", "\nram: lots\n", `line 2: size "lots" is not`},
 		{"size of several", "ram: [1, 2]\n", "line 1: "},
+		{"bad folder", "ssd:\n  dirs:\n  - /a\n  - :1GiB\n", "line 4: "},
 		{"bad number", "origin:\n  concurrency: many\n", "line 2: "},
 		{"second document", "ram: 1GiB\n---\nram: 2GiB\n", "second one"},
 		{"not YAML", "ram: {\n", "line"},
@@ -138,6 +172,10 @@ func TestConfigValidates(t *testing.T) {
 		{"--origin-deadline-seconds", "-1", "origin deadline is -1 s"},
 		{"--origin-concurrency", "x", `--origin-concurrency: "x" is not a whole number`},
 		{"--ram", "-1GiB", `--ram: size "-1GiB" is not`},
+		{"--ssd", "/a:1000", "needs at least 16 MiB"},
+		{"--ssd", ":1GiB", "names no folder"},
+		{"--ssd-layout", "fast", `ssd layout is "fast"`},
+		{"--ssd-free", "some", `--ssd-free: size "some" is not`},
 		{"--config", "/nowhere/belady.yaml", "read settings from /nowhere/belady.yaml"},
 	} {
 		_, err := settingsOf(t, home, c.flag, c.value)

@@ -163,7 +163,7 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	}
 	defer s.Close()
 	l.client, l.session = c, s
-	l.fetched, l.held = before.Pump.FetchedBytes, before.Pump.KeptBytes
+	l.fetched, l.held = before.Pump.FetchedBytes, heldBytes(before)
 	l.report = readReport{Samples: s.Info().Samples, World: o.order.World}
 	if err := l.run(ctx); err != nil {
 		return err
@@ -295,10 +295,22 @@ func (l *loop) endEpoch(ctx context.Context, e *epochReport) {
 	l.roofline(e, status)
 }
 
-// roofline is the least an epoch can take: the computing, or the bytes that no memory of this
-// size can hold, at the origin's rate.
+// heldBytes is what need not be read from the origin. Memory and ssd share no sample while they
+// cannot hold all of them.
+func heldBytes(s worldStatus) int64 {
+	if s.Ssd == nil {
+		return s.Pump.KeptBytes
+	}
+	if s.SsdKeep >= s.Bytes {
+		return max(s.Pump.KeptBytes, s.Ssd.Used)
+	}
+	return s.Pump.KeptBytes + s.Ssd.Used
+}
+
+// roofline is the least an epoch can take: the computing, or the bytes that no memory and no ssd of
+// this size can hold, at the origin's rate.
 func (l *loop) roofline(e *epochReport, s worldStatus) {
-	e.MinOriginBytes = max(0, s.Bytes-s.Keep)
+	e.MinOriginBytes = max(0, s.Bytes-s.Keep-s.SsdKeep)
 	if len(l.report.Epochs) == 1 {
 		e.MinOriginBytes = max(0, s.Bytes-l.held)
 	}

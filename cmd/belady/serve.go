@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,8 @@ import (
 	"belady/internal/node/daemon"
 	"belady/internal/node/event"
 	"belady/internal/store/origin"
+	"belady/internal/store/tier"
+	"belady/internal/store/tier/ssd"
 )
 
 // newServeCommand is the node daemon.
@@ -53,7 +56,7 @@ func checkMemory(ram byteSize) error {
 	return nil
 }
 
-func serve(ctx context.Context, env *environment, c config) error {
+func serve(ctx context.Context, env *environment, c config) (err error) {
 	if err := checkMemory(c.RAM); err != nil {
 		return err
 	}
@@ -61,18 +64,38 @@ func serve(ctx context.Context, env *environment, c config) error {
 	retry.ConcurrencyMax = c.Origin.Concurrency
 	retry.TotalTimeout = time.Duration(c.Origin.DeadlineSeconds) * time.Second
 	retry.AttemptTimeout = min(retry.AttemptTimeout, retry.TotalTimeout)
+	disks, err := openDisks(c.Ssd)
+	if err != nil {
+		return err
+	}
 	log := newEventLog(env.Err)
 	defer log.close()
 	cfg := daemon.Config{Dir: c.Dir, Socket: c.Socket, Version: version, RAM: int64(c.RAM),
 		Staging: int64(c.Staging), Trace: c.Trace,
 		IdleExit:    time.Duration(c.IdleExitSeconds) * time.Second,
 		Concurrency: c.Origin.Concurrency, Retry: retry,
-		OpenOrigin: env.OpenOrigin, Listen: log.listen}
+		OpenOrigin: env.OpenOrigin, Listen: log.listen, Layout: tier.Layout(c.Ssd.Layout)}
+	if disks != nil { // an interface that holds a nil would not be nil
+		cfg.Disks = disks
+		defer func() { err = errors.Join(err, disks.Close()) }()
+	}
 	d, err := daemon.New(cfg)
 	if err != nil {
 		return err
 	}
 	return d.Run(ctx)
+}
+
+// openDisks takes the folders for samples on ssd: those of another daemon are refused.
+func openDisks(c ssdConfig) (*ssd.Disks, error) {
+	if len(c.Dirs) == 0 {
+		return nil, nil
+	}
+	o := ssd.Options{Free: int64(c.Free), WearBytesPerDay: int64(c.Wear)}
+	for _, d := range c.Dirs {
+		o.Dirs = append(o.Dirs, ssd.Dir{Path: d.Path, Quota: int64(d.Bytes)})
+	}
+	return ssd.Open(o)
 }
 
 // eventLog writes events as log lines: with colours on a terminal, plain elsewhere. Lines pass
@@ -129,7 +152,8 @@ func (l *eventLog) write(e event.Event) {
 		l.logger.Warn("events were left out because the log could not be written", "count", n)
 	}
 	switch e.(type) {
-	case event.FetchFailed, event.Trouble, event.Tightened, event.Drifted:
+	case event.FetchFailed, event.Trouble, event.Tightened, event.Drifted, event.LogClosed,
+		event.LogDropped, event.LogFull, event.LogDirectory, event.LogWear:
 		l.logger.Warn(e.String(), "code", e.Code())
 	default:
 		l.logger.Info(e.String(), "code", e.Code())

@@ -63,12 +63,41 @@ func printStatus(env *environment, s *daemon.Status) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := printSsd(t, s); err != nil {
+		return err
+	}
 	if len(s.Ranks) > 0 {
 		fmt.Fprintln(t, "JOB\tRANK\tOF\tDATASET\tPID\tCLIENT")
 	}
 	for _, r := range s.Ranks {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%s\n", printable(r.Job), r.Rank, r.World, r.Dataset,
 			r.PID, printable(r.Client))
+	}
+	return t.Flush()
+}
+
+// printSsd shows what is kept on ssd, and where.
+func printSsd(t *tabwriter.Writer, s *daemon.Status) error {
+	bytes := func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+	if len(s.Ssd) == 0 {
+		return nil
+	}
+	fmt.Fprintln(t, "SSD\tSTATE\tUSED\tOF\tFREE\tWRITTEN TODAY\tFAILURES")
+	for _, d := range s.Ssd {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", d.Path, d.State, bytes(d.Used),
+			bytes(d.Quota), bytes(d.Free), bytes(d.WrittenToday), d.Failures)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	header := "LOG\tLAYOUT\tSAMPLES\tUSED\tOF\tREAD\tWRITTEN\tLOST\tREPAIRED\tHEDGED\n"
+	for _, d := range s.Datasets {
+		if l := d.Ssd; l != nil {
+			fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", header, d.Dataset, l.Layout,
+				l.Samples, bytes(l.Used), bytes(l.Capacity), bytes(l.ReadBytes), bytes(l.Written),
+				l.Lost, l.Repaired, l.Hedged)
+			header = ""
+		}
 	}
 	return t.Flush()
 }

@@ -12,6 +12,7 @@ import (
 
 	"belady/internal/node/event"
 	"belady/internal/node/world"
+	"belady/internal/store/tier"
 )
 
 // control answers HTTP on the daemon's own socket. It is a listener too: connections that turn
@@ -77,6 +78,8 @@ type Status struct {
 	Sessions int            `json:"sessions"`
 	Drifts   int            `json:"drifts"` // sessions that computed another order than ours
 	Datasets []world.Status `json:"datasets"`
+	// Ssd are the directories that logs are written to.
+	Ssd []tier.DirUsage `json:"ssd,omitempty"`
 	// Ranks are the sessions that read, the oldest first.
 	Ranks []event.Attached `json:"ranks"`
 }
@@ -86,6 +89,9 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 	s := Status{Version: d.Version, PID: os.Getpid(), Dir: d.Dir, RAM: d.RAM,
 		UptimeS: time.Since(d.began).Seconds(), RAMLeft: d.pool.Left(),
 		Datasets: []world.Status{}}
+	if d.Disks != nil {
+		s.Ssd = d.Disks.Usage()
+	}
 	d.mu.Lock()
 	s.Drifts = d.drifts
 	s.Ranks = slices.AppendSeq([]event.Attached{}, maps.Values(d.ranks))

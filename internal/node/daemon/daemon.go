@@ -25,6 +25,7 @@ import (
 	"belady/internal/store/arena"
 	"belady/internal/store/catalog"
 	"belady/internal/store/origin"
+	"belady/internal/store/tier"
 )
 
 // Config is what a daemon is told.
@@ -43,7 +44,11 @@ type Config struct {
 	// while they map it.
 	Patience   time.Duration
 	OpenOrigin catalog.OpenOrigin
-	Listen     event.Listener
+	// Disks are where logs of datasets may be written, in that layout; nil: nowhere. The daemon does
+	// not close them.
+	Disks  tier.Directories
+	Layout tier.Layout
+	Listen event.Listener
 	// IdleExit stops the daemon when nobody has been connected for so long; 0 never does.
 	IdleExit time.Duration
 	// Trace is a folder for a trace of every dataset's pump; empty records none.

@@ -30,6 +30,7 @@ type place struct {
 	content dataset.ID
 	files   []*catalog.Dataset
 	origins []origin.Origin
+	log     *world.Log // nil: none
 	users   int
 	usedAt  time.Time
 }
@@ -212,6 +213,7 @@ func (d *Daemon) newWorld(
 		}
 		p.origins = append(p.origins, safe)
 	}
+	d.openLog(key, p, set)
 	// One at a time, until the memory is taken: two that open together must not count the same
 	// bytes.
 	d.granting.Lock()
@@ -225,8 +227,8 @@ func (d *Daemon) newWorld(
 	if err != nil {
 		return nil, err
 	}
-	cfg := world.Config{Name: key, Set: set, Origins: p.origins, Pool: d.pool, Bytes: bytes,
-		Staging: min(d.Staging, bytes), Concurrency: d.Concurrency, Rule: rule,
+	cfg := world.Config{Name: key, Set: set, Origins: p.origins, Log: p.log, Pool: d.pool,
+		Bytes: bytes, Staging: min(d.Staging, bytes), Concurrency: d.Concurrency, Rule: rule,
 		Seed: uint64(a.Order.Seed), Listen: d.Listen}
 	if d.Trace != "" {
 		cfg.Record = func(p *plan.Plan) (world.Recorder, error) { return d.record(key, p) }
@@ -240,7 +242,7 @@ func (d *Daemon) grant(
 	ctx context.Context, p *place, set *dataset.Set, most int64,
 ) (int64, error) {
 	want := min(d.wants(set), most)
-	for d.pool.Left() < want && d.closeIdle(p) {
+	for d.pool.Left() < want && d.closeIdle(p, false) {
 	}
 	if left := d.pool.Left(); left >= want {
 		return want, nil
@@ -311,10 +313,10 @@ func (d *Daemon) regrow(w *world.World) {
 	}
 }
 
-// closeIdle closes the dataset that has been idle longest; false if there is none. What goes wrong
-// with it is nobody's business who comes for another.
-func (d *Daemon) closeIdle(but *place) bool {
-	idle := d.takeIdle(but)
+// closeIdle closes the dataset, or the one with a log, that has been idle longest; false if there
+// is none. What goes wrong with it is nobody's business who comes for another.
+func (d *Daemon) closeIdle(but *place, logged bool) bool {
+	idle := d.takeIdle(but, logged)
 	if idle == nil {
 		return false
 	}
@@ -336,7 +338,7 @@ func (d *Daemon) waitForMemory(ctx context.Context, bytes int64) {
 func (d *Daemon) spare(ctx context.Context, w *world.World, bytes int64) error {
 	d.granting.Lock()
 	defer d.granting.Unlock()
-	for d.pool.Left() < bytes && d.closeIdle(nil) {
+	for d.pool.Left() < bytes && d.closeIdle(nil, false) {
 	}
 	if d.pool.Left() >= bytes {
 		return nil
@@ -356,14 +358,14 @@ func (d *Daemon) spare(ctx context.Context, w *world.World, bytes int64) error {
 	return ctx.Err()
 }
 
-// takeIdle removes from the table the dataset that has been idle longest.
-func (d *Daemon) takeIdle(but *place) *place {
+// takeIdle removes from the table the dataset, or the one with a log, that has been idle longest.
+func (d *Daemon) takeIdle(but *place, logged bool) *place {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var oldest *place
 	name := ""
 	for key, p := range d.worlds {
-		if p != but && p.users == 0 && p.world != nil &&
+		if p != but && p.users == 0 && p.world != nil && (p.log != nil || !logged) &&
 			(oldest == nil || p.usedAt.Before(oldest.usedAt)) {
 			oldest, name = p, key
 		}
@@ -390,6 +392,9 @@ func (p *place) close() error {
 
 func (p *place) closeStores() error {
 	var errs []error
+	if p.log != nil {
+		errs = append(errs, p.log.Close())
+	}
 	for _, o := range p.origins {
 		errs = append(errs, o.Close())
 	}

@@ -41,13 +41,19 @@ type Planned struct {
 	Policy        string
 	Keep, Staging int64
 	Kept          int
+	Log           int64 // bytes of samples on ssd
+	Logged        int   // how many these are
 }
 
 // Code names the event.
 func (Planned) Code() string { return "plan" }
 func (e Planned) String() string {
-	return fmt.Sprintf("%s: %d samples, policy %s: keeps %d of them (%d MiB), stages %d MiB",
+	text := fmt.Sprintf("%s: %d samples, policy %s: keeps %d of them (%d MiB), stages %d MiB",
 		e.Dataset, e.Samples, e.Policy, e.Kept, e.Keep>>20, e.Staging>>20)
+	if e.Logged > 0 {
+		text += fmt.Sprintf(", %d of them on ssd (%d MiB)", e.Logged, e.Log>>20)
+	}
+	return text
 }
 
 // Attached: a rank joined.
@@ -130,6 +136,116 @@ type Resized struct {
 func (Resized) Code() string { return "arena-resized" }
 func (e Resized) String() string {
 	return fmt.Sprintf("%s: memory changes from %d to %d MiB", e.Dataset, e.Before>>20, e.Bytes>>20)
+}
+
+// LogOpened: a dataset's log on ssd was found, or begun.
+type LogOpened struct {
+	Dataset        string
+	Samples, Bytes int64
+	Seconds        float64
+}
+
+// Code names the event.
+func (LogOpened) Code() string { return "log-opened" }
+func (e LogOpened) String() string {
+	return fmt.Sprintf("%s: the log on ssd holds %d samples (%d MiB), opened in %.2f s",
+		e.Dataset, e.Samples, e.Bytes>>20, e.Seconds)
+}
+
+// LogLayout: how a log is laid out was decided.
+type LogLayout struct{ Dataset, Why string }
+
+// Code names the event.
+func (LogLayout) Code() string     { return "log-layout" }
+func (e LogLayout) String() string { return fmt.Sprintf("%s: %s", e.Dataset, e.Why) }
+
+// LogDropped: damaged parts of a log were given up; their samples come from the origin once more.
+type LogDropped struct {
+	Dataset, Dir, What string
+	Samples            int64
+	Err                error
+}
+
+// Code names the event.
+func (LogDropped) Code() string { return "log-dropped" }
+func (e LogDropped) String() string {
+	return fmt.Sprintf("%s: %d samples of the log in %s were given up, and will be read from the "+
+		"origin again%s", e.Dataset, e.Samples, e.Dir, because(e.What, e.Err))
+}
+
+// LogFull: nothing more is written to a log.
+type LogFull struct {
+	Dataset, Dir, What string
+	Err                error
+}
+
+// Code names the event.
+func (LogFull) Code() string { return "log-full" }
+func (e LogFull) String() string {
+	return fmt.Sprintf("%s: %s is full%s", e.Dataset, e.Dir, because(e.What, e.Err))
+}
+
+// LogRemoved: the log of a dataset that nobody reads made room for another.
+type LogRemoved struct {
+	Dataset, Dir, What string
+	Bytes              int64
+}
+
+// Code names the event.
+func (LogRemoved) Code() string { return "log-removed" }
+func (e LogRemoved) String() string {
+	return fmt.Sprintf("%s: %d MiB were removed from %s%s", e.Dataset, e.Bytes>>20, e.Dir,
+		because(e.What, nil))
+}
+
+// LogDirectory: a directory's state changed.
+type LogDirectory struct {
+	Dir, State, What string
+	Err              error
+}
+
+// Code names the event.
+func (LogDirectory) Code() string { return "log-directory" }
+func (e LogDirectory) String() string {
+	return fmt.Sprintf("%s is %s%s", e.Dir, e.State, because(e.What, e.Err))
+}
+
+// LogWear: a day's bytes are written.
+type LogWear struct {
+	Dataset, Dir, What string
+	Bytes              int64
+}
+
+// Code names the event.
+func (LogWear) Code() string { return "log-wear" }
+func (e LogWear) String() string {
+	return fmt.Sprintf("%s: %d MiB were written to %s today: samples stay where they are%s",
+		e.Dataset, e.Bytes>>20, e.Dir, because(e.What, nil))
+}
+
+// LogClosed: a dataset is read without its log.
+type LogClosed struct {
+	Dataset string
+	Err     error
+}
+
+// Code names the event.
+func (LogClosed) Code() string { return "log-closed" }
+func (e LogClosed) String() string {
+	return fmt.Sprintf("%s is read without a log on ssd: %v", e.Dataset, e.Err)
+}
+
+// because is the end of a sentence that says why, if that is known.
+func because(what string, err error) string {
+	switch {
+	case err == nil && what == "":
+		return ""
+	case err == nil:
+		return ": " + what
+	case what == "":
+		return fmt.Sprintf(": %v", err)
+	}
+	return fmt.Sprintf(": %s: %v", what, err)
 }
 
 // Trouble: something else went wrong and was survived.

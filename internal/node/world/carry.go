@@ -138,7 +138,19 @@ func (w *World) start(f *fetch) {
 		w.stuck = append(w.stuck, f)
 		return
 	}
-	w.fetcher.push(f)
+	w.push(f)
+}
+
+// push has a fetch read that has its memory.
+func (w *World) push(f *fetch) {
+	// Once it is queued it may end at any time, and be another fetch.
+	origin, log := f.origin > 0, f.origin < len(f.tasks)
+	if origin {
+		w.fetcher.push(f)
+	}
+	if log {
+		w.reader.push(f)
+	}
 }
 
 // allocate gives every sample of a fetch a place, or as many as there is room for: the rest waits,
@@ -148,6 +160,13 @@ func (w *World) start(f *fetch) {
 func (w *World) allocate(f *fetch) bool {
 	for ; f.placed < len(f.tasks); f.placed++ {
 		t := &f.tasks[f.placed]
+		if f.direct(f.placed) {
+			if p, ok := w.arena.AllocDirect(t.size); ok {
+				w.places[t.id] = p
+				t.dst = w.arena.Direct(p, t.size)
+				continue
+			}
+		}
 		alloc, other := w.arena.AllocRun, w.arena.AllocKept
 		if f.slots.Has(int(t.at)) {
 			alloc, other = other, alloc
@@ -178,7 +197,11 @@ func (w *World) abandon() {
 		}
 		e := pump.Event{Kind: pump.Staged, Cursor: f.run.Cursor, Run: f.run}
 		for i := range f.tasks {
-			e.Failed.Set(int(f.tasks[i].at))
+			at := int(f.tasks[i].at)
+			e.Failed.Set(at)
+			if i < f.origin && f.log.Has(at) {
+				e.Unlogged.Set(at)
+			}
 			if i < f.placed {
 				w.free(f.tasks[i].id)
 			}
@@ -207,7 +230,7 @@ func (w *World) unstick(freed bool) {
 	// Room also comes without a move: from moved samples and from new slabs.
 	freed = freed || time.Since(w.tight) >= w.patience
 	for freed && len(w.stuck) > 0 && w.allocate(w.stuck[0]) {
-		w.fetcher.push(w.stuck[0])
+		w.push(w.stuck[0])
 		w.stuck = append(w.stuck[:0], w.stuck[1:]...)
 		w.tight, w.gaveWay = time.Now(), time.Now()
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"belady/internal/core/dataset"
+	"belady/internal/core/plan"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
 	"belady/internal/node/event"
@@ -21,27 +22,52 @@ type task struct {
 	at   int32 // its place in the run
 	size uint32
 	dst  []byte
+
+	failed bool // the claimer's
 }
 
-// fetch is a run on its way from the origin. Goroutines claim its tasks a few at a time; the one
-// that ends the last reports the run.
+// fetch is a run on its way from the origin and the log. Goroutines claim its tasks a few at a
+// time; the one that ends the last reports the run.
 type fetch struct {
 	run    pump.Run
+	epoch  int32
 	slots  pump.Mask
+	log    pump.Mask // to be appended to the log once read
 	cursor *Cursor
-	tasks  []task
-	placed int // tasks that have memory; the owner's
+	tasks  []task // first the origin's, then the log's
+	origin int    // how many are the origin's
+	placed int    // tasks that have memory; the owner's
 
-	next int          // first unclaimed task; guarded by the fetcher
-	left atomic.Int32 // tasks not ended
+	next    int          // first unclaimed task of the origin; guarded by the fetcher
+	nextLog int          // and of the log; guarded by the reader
+	left    atomic.Int32 // tasks not ended
 
-	mu     sync.Mutex
-	failed pump.Mask      // guarded by mu
-	errs   []*SampleError // guarded by mu: why, but for ranks that have left
+	mu       sync.Mutex
+	failed   pump.Mask      // guarded by mu, as all below
+	unlogged pump.Mask      // not in the log after all
+	busy     pump.Mask      // of those, refused because the log was busy
+	errs     []*SampleError // why some failed, but for ranks that have left
 }
 
 // wants is the size of the next sample that has no memory yet.
 func (f *fetch) wants() uint32 { return f.tasks[f.placed].size }
+
+// direct tells whether a sample is to be read straight to where it is lent from: a large one of the
+// log's that only passes.
+func (f *fetch) direct(i int) bool {
+	t := &f.tasks[i]
+	return i >= f.origin && t.size >= plan.Direct && !f.slots.Has(int(t.at))
+}
+
+// unlog notes that the log does not have a sample after all, or not yet.
+func (f *fetch) unlog(t *task, busy bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unlogged.Set(int(t.at))
+	if busy {
+		f.busy.Set(int(t.at))
+	}
+}
 
 // fetcher reads runs from the origin, in the order they were asked for, with as many requests at
 // once as pays.
@@ -72,14 +98,22 @@ func newFetcher(w *World, most int) *fetcher {
 // prepare describes a fetch; it has no memory yet.
 func (f *fetcher) prepare(m *pump.Move, ids []sample.ID, c *Cursor) *fetch {
 	job := f.spare.Get().(*fetch)
-	job.run, job.slots, job.cursor = m.Run, m.Slots, c
-	job.tasks, job.placed, job.next = job.tasks[:0], 0, 0
-	job.failed, job.errs = pump.Mask{}, nil
-	for i, id := range ids {
-		if m.Mask.Has(i) {
-			job.tasks = append(job.tasks, task{id: id, at: int32(i), size: f.world.Set.Size(id)})
+	job.run, job.epoch, job.slots, job.log, job.cursor = m.Run, m.Epoch, m.Slots, m.Log, c
+	job.tasks, job.placed = job.tasks[:0], 0
+	job.failed, job.unlogged, job.busy, job.errs = pump.Mask{}, pump.Mask{}, pump.Mask{}, nil
+	of := func(ssd bool) {
+		for i, id := range ids {
+			if m.Mask.Has(i) && m.Ssd.Has(i) == ssd {
+				job.tasks = append(job.tasks, task{id: id, at: int32(i), size: f.world.Set.Size(id)})
+			}
 		}
 	}
+	of(false)
+	job.origin = len(job.tasks)
+	if !m.Ssd.Empty() {
+		of(true)
+	}
+	job.next, job.nextLog = 0, job.origin
 	job.left.Store(int32(len(job.tasks)))
 	return job
 }
@@ -87,7 +121,7 @@ func (f *fetcher) prepare(m *pump.Move, ids []sample.ID, c *Cursor) *fetch {
 func (f *fetcher) push(job *fetch) {
 	f.mu.Lock()
 	f.queue = append(f.queue, job)
-	wake := min(f.idle, len(job.tasks), max(f.pace.limit-f.active, 0))
+	wake := min(f.idle, job.origin, max(f.pace.limit-f.active, 0))
 	f.mu.Unlock()
 	for range wake {
 		f.work.Signal()
@@ -115,8 +149,8 @@ func (f *fetcher) claim(ended, n int, took time.Duration, now time.Duration) (*f
 	}
 	job := f.queue[0]
 	from := job.next
-	job.next = min(from+f.pace.grain(n), len(job.tasks))
-	if job.next == len(job.tasks) {
+	job.next = min(from+f.pace.grain(n), job.origin)
+	if job.next == job.origin {
 		f.queue = append(f.queue[:0], f.queue[1:]...)
 	}
 	f.active++
@@ -136,34 +170,61 @@ func (f *fetcher) run() {
 		}
 		begun := time.Now()
 		for i := range tasks {
+			t := &tasks[i]
 			var err error
-			if parts, err = f.read(job, &tasks[i], parts); err != nil {
-				f.fail(job, &tasks[i], err)
+			if parts, err = f.read(job, t, parts); err != nil {
+				f.fail(job, t, err)
 			}
-			size = int(tasks[i].size)
+			t.failed = err != nil
+			size = int(t.size)
 		}
 		took, ended = time.Since(begun), len(tasks)
-		if job.left.Add(-int32(len(tasks))) == 0 {
-			f.report(job)
+		for i := range tasks { // apart: the time that a log takes is not the origin's
+			switch t := &tasks[i]; {
+			case !job.log.Has(int(t.at)):
+			case t.failed:
+				job.unlog(t, false)
+			default:
+				w.keep(job, t)
+			}
 		}
+		f.done(job, len(tasks))
 	}
 }
 
-// read brings one sample into its place.
+// done counts tasks that have ended.
+func (f *fetcher) done(job *fetch, tasks int) {
+	if job.left.Add(-int32(tasks)) == 0 {
+		f.report(job)
+	}
+}
+
+// left tells whether nobody wants a fetch any more. What a rank that left had asked for is read on
+// while there are others: one may count on it.
+func (w *World) left(job *fetch) bool {
+	return job.cursor != nil && job.cursor.gone.Load() && w.live.Load() == 0
+}
+
+// read brings one sample from the origin into its place.
 func (f *fetcher) read(job *fetch, t *task, parts []dataset.Part) ([]dataset.Part, error) {
-	// What a rank that left had asked for is read on while there are others: one may count on it.
-	if job.cursor != nil && job.cursor.gone.Load() && f.world.live.Load() == 0 {
+	if f.world.left(job) {
 		return parts, errLeft
 	}
-	w := f.world
-	member, _ := w.Set.Locate(t.id)
-	parts = w.Set.Parts(t.id, parts[:0])
+	return f.world.fromOrigin(t.id, t.dst, parts)
+}
+
+// fromOrigin reads one sample's parts, one behind the other.
+func (w *World) fromOrigin(
+	id sample.ID, dst []byte, parts []dataset.Part,
+) ([]dataset.Part, error) {
+	member, _ := w.Set.Locate(id)
+	parts = w.Set.Parts(id, parts[:0])
 	at := uint32(0)
 	for _, p := range parts {
 		if p.Name == "" {
 			continue // an optional field this sample lacks
 		}
-		if err := w.Origins[member].Read(w.ctx, p, t.dst[at:at+p.Size]); err != nil {
+		if err := w.Origins[member].Read(w.ctx, p, dst[at:at+p.Size]); err != nil {
 			return parts, err
 		}
 		at += p.Size
@@ -188,14 +249,16 @@ func (f *fetcher) fail(job *fetch, t *task, err error) {
 // report tells the owner that a run has ended.
 func (f *fetcher) report(job *fetch) {
 	w := f.world
-	e := pump.Event{Kind: pump.Staged, Cursor: job.run.Cursor, Run: job.run, Failed: job.failed}
-	if job.failed.Empty() {
+	e := pump.Event{Kind: pump.Staged, Cursor: job.run.Cursor, Run: job.run, Failed: job.failed,
+		Unlogged: job.unlogged}
+	if job.failed.Empty() && job.busy.Empty() {
 		f.recycle(job)
 		w.mail.post(e)
 		return
 	}
 	w.mail.call(func() {
 		w.ended(job)
+		w.owe(job)
 		f.recycle(job)
 	})
 	w.mail.post(e)
@@ -210,6 +273,13 @@ func (f *fetcher) load() (active, limit int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.active, f.pace.limit
+}
+
+// latency is the least time that a request has taken of late; 0: none was made.
+func (f *fetcher) latency() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pace.best
 }
 
 func (f *fetcher) close() {

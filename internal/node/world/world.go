@@ -35,6 +35,7 @@ type Config struct {
 	Name    string
 	Set     *dataset.Set
 	Origins []origin.Origin // of the set's members, in order; World does not close them
+	Log     *Log            // the samples on ssd; nil: none. World does not close it
 	Pool    *arena.Pool
 	// Bytes is the arena; Staging the part of it that is not for keeping. 0: a share of Bytes.
 	Bytes, Staging int64
@@ -63,9 +64,9 @@ type World struct {
 	places []arena.Place // by sample; zero is nowhere
 	sizes  arena.Histogram
 
-	record  Recorder // nil: none
-	mail    mailbox
-	fetcher *fetcher
+	record Recorder // nil: none
+	mail   mailbox
+	sources
 	began   time.Time
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -141,8 +142,13 @@ func New(cfg Config) (*World, error) {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.mail.wake = make(chan struct{}, 1)
 	w.fetcher = newFetcher(w, cfg.Concurrency)
+	if w.Log != nil {
+		w.reader = newReader(w)
+		w.Log.join(w)
+	}
 	w.tell(event.Planned{Dataset: cfg.Name, Samples: cfg.Set.Len(), Policy: cfg.Rule,
-		Keep: w.plan.Keep, Staging: w.plan.Staging, Kept: w.plan.SetCount})
+		Keep: w.plan.Keep, Staging: w.plan.Staging, Kept: w.plan.SetCount,
+		Logged: w.plan.LogCount, Log: w.plan.LogBytes})
 	go w.loop()
 	return w, nil
 }
@@ -180,6 +186,7 @@ func (w *World) makePlan() (*plan.Plan, error) {
 	aside := staging + spans - inside
 	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
 		Staging: staging - inside}
+	w.Log.planFor(&in)
 	if w.packed() {
 		in.Keep = w.arena.Fits(w.sizes, aside)
 	} else {
@@ -238,6 +245,7 @@ func (w *World) loop() {
 		for i := range w.moves {
 			freed = w.carry(&w.moves[i]) || freed
 		}
+		w.behind.Store(w.wanted())
 		w.abandon() // here alone: a pass over the arena must not lose samples that it has found
 		w.unstick(freed)
 		if w.draining {
@@ -252,6 +260,7 @@ func (w *World) Close() error {
 	w.cancel()
 	w.mail.call(func() {})
 	<-w.done
+	w.reader.close()
 	w.fetcher.close()
 	w.helpers.Wait()
 	var err error
@@ -291,11 +300,13 @@ type Status struct {
 	Ranks    int         `json:"ranks"`
 	Memory   int64       `json:"memory_bytes"` // of the arena, less what is to go
 	Keep     int64       `json:"keep_bytes"`
+	SsdKeep  int64       `json:"ssd_keep_bytes"` // of samples that the log is to hold
 	Staging  int64       `json:"staging_bytes"`
 	Pump     pump.Stats  `json:"pump"`
 	Arena    arena.Usage `json:"arena"`
 	InFlight int         `json:"requests_in_flight"`
 	Limit    int         `json:"requests_limit"`
+	Ssd      *LogStatus  `json:"ssd,omitempty"`
 }
 
 // Status asks the owner.
@@ -309,9 +320,11 @@ func (w *World) Status() (Status, error) {
 			}
 		}
 		s.Memory, s.Keep, s.Staging = w.Bytes, w.plan.Keep, w.plan.Staging
+		s.SsdKeep = w.plan.LogBytes
 		s.Pump, s.Arena = w.pump.Stats(), w.arena.Usage()
 	})
 	s.InFlight, s.Limit = w.fetcher.load()
+	s.Ssd = w.logStatus()
 	return s, err
 }
 

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"time"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/plan"
+	"belady/internal/core/sample"
+	"belady/internal/node/event"
+	"belady/internal/node/world"
+	"belady/internal/store/tier"
+)
+
+// openLog opens the log of a new place. Without one it is read all the same, only more slowly.
+// Where quotas are short, logs of datasets that nobody reads make room: the directories remove
+// those that are not open, so idle datasets are closed first, the longest idle first.
+func (d *Daemon) openLog(key string, p *place, set *dataset.Set) {
+	if d.Disks == nil {
+		return
+	}
+	begun := time.Now()
+	for {
+		log, err := world.OpenLog(d.Disks, tier.Config{Content: set.ID(), Name: key, Sizes: set,
+			Layout: d.Layout, Lend: d.pool.Lend, Return: d.pool.Return,
+			Tell: func(n tier.Notice) { d.noticed(key, n) }})
+		if err != nil {
+			d.tell(event.LogClosed{Dataset: key, Err: err})
+			return
+		}
+		u := log.Usage()
+		if u.Capacity < recordsOf(set, u.SampleMax) && d.closeIdle(p, true) {
+			if err := log.Close(); err != nil {
+				d.tell(event.Trouble{What: "close the log of " + key, Err: err})
+			}
+			continue
+		}
+		p.log = log
+		d.tell(event.LogOpened{Dataset: key, Samples: u.Samples, Bytes: u.Used,
+			Seconds: time.Since(begun).Seconds()})
+		return
+	}
+}
+
+// recordsOf is what the samples of a dataset take in a log that holds those of up to most bytes.
+func recordsOf(set *dataset.Set, most uint32) (bytes int64) {
+	for id := range set.Len() {
+		if size := set.Size(sample.ID(id)); size <= most {
+			bytes += plan.RecordCost(size)
+		}
+	}
+	return bytes
+}
+
+// noticed tells what a log noticed.
+func (d *Daemon) noticed(key string, n tier.Notice) {
+	switch n.Kind {
+	case tier.Opened:
+		// Told by openLog, which also knows how long it took.
+	case tier.Dropped:
+		d.tell(event.LogDropped{Dataset: key, Dir: n.Dir, Samples: n.Samples, What: n.Text, Err: n.Err})
+	case tier.Full:
+		d.tell(event.LogFull{Dataset: key, Dir: n.Dir, What: n.Text, Err: n.Err})
+	case tier.Removed:
+		d.tell(event.LogRemoved{Dataset: key, Dir: n.Dir, Bytes: n.Bytes, What: n.Text})
+	case tier.Chosen:
+		d.tell(event.LogLayout{Dataset: key, Why: n.Text})
+	case tier.Worn:
+		d.tell(event.LogWear{Dataset: key, Dir: n.Dir, Bytes: n.Bytes, What: n.Text})
+	default: // the state of a directory
+		d.tell(event.LogDirectory{Dir: n.Dir, State: string(n.Kind), What: n.Text, Err: n.Err})
+	}
+}

@@ -1,0 +1,197 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"belady/internal/client"
+	"belady/internal/core/order"
+	"belady/internal/node/daemon"
+	"belady/internal/node/event"
+	"belady/internal/store/tier"
+	"belady/internal/store/tier/ssd"
+)
+
+// disks are real folders that can be taken away and given to another daemon.
+type disks struct {
+	tier.Directories
+	t *testing.T
+	o ssd.Options
+}
+
+func newDisks(t *testing.T, quota int64) *disks {
+	d := &disks{t: t, o: ssd.Options{Dirs: []ssd.Dir{{Path: t.TempDir(), Quota: quota}}, Free: 1}}
+	d.reopen()
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func (d *disks) reopen() {
+	d.t.Helper()
+	if d.Directories != nil {
+		if err := d.Close(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	var err error
+	if d.Directories, err = ssd.Open(d.o); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func withDisks(d *disks) func(*daemon.Config) {
+	return func(c *daemon.Config) { c.Disks, c.Layout = d, tier.Static }
+}
+
+// restarted stops a daemon and starts another one over the same folders.
+func (n *node) restarted(d *disks) {
+	n.t.Helper()
+	if err := n.stop(); err != nil {
+		n.t.Fatal(err)
+	}
+	d.reopen()
+	n.restart()
+}
+
+// TestTheLogSurvives: what one daemon has read, the next reads from ssd, whatever the order and
+// however much memory; the origin is not asked once.
+func TestTheLogSurvives(t *testing.T) {
+	d := newDisks(t, 0)
+	n := start(t, 48*mib, withDisks(d))
+	all := n.addSynth("d", "throttle+", "samples=900&size=110KB&spread=0.5&throttle.latency=1ms")
+	n.mustRead(reading{Attach: all.attach(order.Random, 16, 1), data: all, depth: 3})
+	if got := n.counters().Requests.Load(); got != uint64(all.len) {
+		t.Errorf("the first epoch makes %d requests for %d samples", got, all.len)
+	}
+	n.mustRead(reading{Attach: all.attach(order.Random, 16, 2), data: all, depth: 3})
+	if got := n.counters().Requests.Load(); got != uint64(all.len) {
+		t.Errorf("three epochs make %d requests for %d samples", got, all.len)
+	}
+	s := n.quiet("d")
+	if s.Ssd == nil || s.Ssd.Samples != int64(all.len) || s.Ssd.Lost > 0 || s.Pump.SsdHits == 0 {
+		t.Errorf("%+v, %d read from ssd", s.Ssd, s.Pump.SsdHits)
+	}
+	if got := n.status().Ssd; len(got) != 1 || got[0].Path != d.o.Dirs[0].Path || got[0].Used == 0 {
+		t.Errorf("%+v", got)
+	}
+	n.restarted(d)
+	other := all.attach(order.Random, 7, 2)
+	other.Order.Seed = 99
+	n.mustRead(reading{Attach: other, data: all, depth: 3})
+	if got := n.counters().Requests.Load(); got != 0 {
+		t.Errorf("after a restart there are %d requests", got)
+	}
+	opened := n.told("log-opened")
+	if len(opened) != 2 || opened[1].(event.LogOpened).Samples != int64(all.len) {
+		t.Errorf("%v", opened)
+	}
+}
+
+// TestHalfOnSsd: where the log holds a part, memory keeps another one, and an epoch asks the origin
+// for the rest, once each.
+func TestHalfOnSsd(t *testing.T) {
+	d := newDisks(t, 64*mib)
+	n := start(t, 48*mib, withDisks(d))
+	all := n.addSynth("d", "throttle+", "samples=1500&size=80KB&throttle.latency=1ms")
+	epoch := func() (bytes uint64) {
+		before := uint64(0)
+		if len(n.throttled) > 0 {
+			before = n.counters().Bytes.Load()
+		}
+		n.mustRead(reading{Attach: all.attach(order.Random, 16, 1), data: all, depth: 3})
+		return n.counters().Bytes.Load() - before
+	}
+	if got := epoch(); got != uint64(all.bytes) {
+		t.Errorf("the first epoch reads %d bytes of %d", got, all.bytes)
+	}
+	epoch()
+	got, s := epoch(), n.quiet("d")
+	kept := s.Pump.KeptBytes + s.Ssd.Samples*80_000
+	if most := all.bytes - kept*98/100; int64(got) > most || s.Ssd.Samples == 0 {
+		t.Errorf("the third epoch reads %d bytes, %d are kept of %d: %+v", got, kept, all.bytes, s.Ssd)
+	}
+	if s.Ssd.Disk > 64*mib {
+		t.Errorf("%d bytes on ssd", s.Ssd.Disk)
+	}
+}
+
+// TestOneLogUnderTwoNames: a log has one writer; who comes second reads without it.
+func TestOneLogUnderTwoNames(t *testing.T) {
+	d := newDisks(t, 0)
+	n := start(t, 64*mib, withDisks(d))
+	const query = "samples=100&size=50KB"
+	one, two := n.addSynth("one", "", query), n.addSynth("two", "", query)
+	n.mustRead(reading{Attach: one.attach(order.Random, 8, 1), data: one, depth: 2})
+	n.mustRead(reading{Attach: two.attach(order.Random, 8, 1), data: two, depth: 2})
+	if got := n.told("log-closed"); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestForeignFiles in the folder are left alone.
+func TestForeignFiles(t *testing.T) {
+	d := newDisks(t, 0)
+	mine := filepath.Join(d.o.Dirs[0].Path, "thesis.tex")
+	if err := os.WriteFile(mine, []byte("\\documentclass"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, 64*mib, withDisks(d))
+	all := n.addSynth("d", "", "samples=100&size=50KB")
+	for range 2 {
+		n.mustRead(reading{Attach: all.attach(order.Random, 8, 1), data: all, depth: 2})
+		n.restarted(d)
+	}
+	if text, err := os.ReadFile(mine); err != nil || string(text) != "\\documentclass" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// fill reads a dataset, slowly enough for its log to take all of it.
+func (n *node) fill(d data) {
+	n.t.Helper()
+	n.mustRead(reading{Attach: d.attach(order.Random, 8, 1), data: d, depth: 2,
+		each: func(*client.Batch) bool {
+			time.Sleep(5 * time.Millisecond)
+			return true
+		}})
+	eventually(n.t, "the log has all", func() bool {
+		s := n.of(d.name)
+		return s.Ssd != nil && s.Ssd.Samples == int64(d.len)
+	})
+}
+
+// TestLogsMakeRoom: of several datasets in one quota the one that was not used for longest loses
+// its log, never one that is being read.
+func TestLogsMakeRoom(t *testing.T) {
+	d := newDisks(t, 96*mib)
+	n := start(t, 256*mib, withDisks(d))
+	const query = "samples=400&size=100KB&seed="
+	one, two, three := n.addSynth("one", "", query+"1"), n.addSynth("two", "", query+"2"),
+		n.addSynth("three", "", query+"3")
+	n.fill(one)
+	n.fill(two)
+	if got := n.told("log-removed"); len(got) > 0 {
+		t.Fatalf("there is room for both: %v", got)
+	}
+	first := true
+	n.mustRead(reading{Attach: two.attach(order.Random, 8, 1), data: two, depth: 2,
+		each: func(*client.Batch) bool { // while two is read
+			if first {
+				first = false
+				n.fill(three)
+			}
+			return true
+		}})
+	if got := n.told("log-removed"); len(got) == 0 {
+		t.Error("no log made room")
+	}
+	if s := n.of("two"); s.Ssd.Samples != 400 || s.Ssd.Lost > 0 {
+		t.Errorf("the log that was being read has %+v", *s.Ssd)
+	}
+}

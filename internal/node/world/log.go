@@ -1,0 +1,95 @@
+package world
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"belady/internal/core/plan"
+	"belady/internal/core/pump"
+	"belady/internal/store/tier"
+)
+
+// Log is a dataset's log on ssd. It tells what it finds and loses from before there is a world to
+// hear it.
+type Log struct {
+	tier.Log
+	room tier.Usage // as it was opened: a plan must not change with what is written
+
+	mu    sync.Mutex
+	world *World       // guarded by mu, as all below; nil: none yet
+	early []pump.Event // for it
+}
+
+// OpenLog opens the log of a dataset; c says which. A world does not close it.
+func OpenLog(in tier.Directories, c tier.Config) (*Log, error) {
+	l := &Log{}
+	c.Changed = l.changed
+	log, err := in.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	l.Log, l.room = log, log.Usage()
+	return l, nil
+}
+
+// changed passes on that the log also holds samples, or has lost some.
+func (l *Log) changed(held bool, set []uint64) {
+	e := pump.Event{Kind: pump.Unlogged, Set: set}
+	if held {
+		e.Kind = pump.Logged
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.world == nil {
+		l.early = append(l.early, e)
+		return
+	}
+	l.world.mail.post(e)
+}
+
+// join has a world hear of the log: first what it held, before any rank can ask for it.
+func (l *Log) join(w *World) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.mail.post(pump.Event{Kind: pump.Logged, Set: slices.Clone(l.Held())})
+	w.mail.post(l.early...)
+	l.world, l.early = w, nil
+}
+
+// planFor adds the log to what a plan is made of. Its share of the samples follows from their
+// content alone, so that neither another seed nor another size of memory rewrites it.
+func (l *Log) planFor(in *plan.Input) {
+	if l == nil {
+		return
+	}
+	in.Log, in.LogMost = l.room.Capacity, l.room.SampleMax
+	in.Seed = binary.LittleEndian.Uint64(in.Content[:])
+}
+
+// LogStatus is what a world says of its log.
+type LogStatus struct {
+	tier.Usage
+	Lost     int64 `json:"lost"`     // reads that fell back to the origin
+	Repaired int64 `json:"repaired"` // of those, samples that were written again
+	Hedged   int64 `json:"hedged"`   // reads that the origin answered because the log was slow
+}
+
+// sources are where a world's samples come from.
+type sources struct {
+	fetcher *fetcher // the origin
+	reader  *reader  // the log; nil: none
+	// behind: a rank waits for a batch, so nothing that is read may wait to be written.
+	behind                 atomic.Bool
+	lost, repaired, hedged atomic.Int64
+	owing
+}
+
+func (w *World) logStatus() *LogStatus {
+	if w.Log == nil {
+		return nil
+	}
+	return &LogStatus{Usage: w.Log.Usage(), Lost: w.lost.Load(), Repaired: w.repaired.Load(),
+		Hedged: w.hedged.Load()}
+}

@@ -1,0 +1,185 @@
+package world
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"belady/internal/core/dataset"
+	"belady/internal/core/plan"
+	"belady/internal/store/tier"
+)
+
+const (
+	// readers is how many reads of the log are under way at once: a deep queue is what brings a
+	// device to its rate.
+	readers = 32
+	// readGrain is how many samples below plan.Direct one of them takes: what lies together in the
+	// log is then read together.
+	readGrain = 16
+	// busyPause is the time between two tries to append to a log that is busy.
+	busyPause = 2 * time.Millisecond
+)
+
+// reader reads runs from the log, in the order they were asked for. What the log has lost it reads
+// from the origin, and appends again.
+type reader struct {
+	world *World
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	work   *sync.Cond
+	queue  []*fetch // guarded by mu, as all below
+	idle   int
+	closed bool
+	hedging
+}
+
+func newReader(w *World) *reader {
+	r := &reader{world: w, hedging: hedging{slow: slowRead}}
+	r.work = sync.NewCond(&r.mu)
+	for i := range r.claims {
+		r.wg.Go(func() { r.run(&r.claims[i]) })
+	}
+	return r
+}
+
+func (r *reader) push(job *fetch) {
+	r.mu.Lock()
+	r.queue = append(r.queue, job)
+	tasks := len(job.tasks) - job.origin
+	if job.tasks[job.origin].size < plan.Direct {
+		tasks = (tasks + readGrain - 1) / readGrain
+	}
+	wake := min(r.idle, tasks)
+	r.mu.Unlock()
+	for range wake {
+		r.work.Signal()
+	}
+}
+
+// wait takes the next tasks, when there are some, and notes in slot who has them in hand.
+func (r *reader) wait(slot **claim, c *claim) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.closed && len(r.queue) == 0 {
+		r.idle++
+		r.work.Wait()
+		r.idle--
+	}
+	if r.closed {
+		return false
+	}
+	c.job, c.tasks = r.next()
+	c.begun = time.Now()
+	*slot = c
+	r.arm()
+	return true
+}
+
+// next takes tasks off the queue: one large sample, or some small ones. The caller holds mu.
+func (r *reader) next() (*fetch, []task) {
+	job := r.queue[0]
+	from := job.nextLog
+	to := from + 1
+	for to < len(job.tasks) && to < from+readGrain && job.tasks[to-1].size < plan.Direct &&
+		job.tasks[to].size < plan.Direct {
+		to++
+	}
+	job.nextLog = to
+	if to == len(job.tasks) {
+		r.queue = append(r.queue[:0], r.queue[1:]...)
+	}
+	return job, job.tasks[from:to]
+}
+
+func (r *reader) run(slot **claim) {
+	var reads []tier.Read
+	var parts []dataset.Part
+	w, c := r.world, &claim{}
+	for r.wait(slot, c) {
+		job, tasks := c.job, c.tasks
+		if reads = reads[:0]; !w.left(job) {
+			for i := range tasks {
+				reads = append(reads, tier.Read{ID: tasks[i].id, Dst: tasks[i].dst})
+			}
+			w.Log.Read(job.epoch, reads)
+		}
+		over := r.settle(slot)
+		ended := 0
+		for i := range tasks {
+			switch {
+			case over != nil && over[i] != 0:
+				w.mail.call(func() { w.arena.Free(over[i]) }) // its bytes came from the origin
+				continue
+			case i < len(reads) && reads[i].Err == nil:
+				r.carry(job, &tasks[i])
+			default:
+				parts = r.replace(job, &tasks[i], parts)
+			}
+			ended++
+		}
+		if ended > 0 { // else the fetch may be another by now
+			w.fetcher.done(job, ended)
+		}
+		if over != nil {
+			c = &claim{} // the hedge may still hold it
+		}
+	}
+}
+
+// carry appends a sample once more, where the next epoch will read it. If it is refused, its former
+// record stands.
+func (r *reader) carry(job *fetch, t *task) {
+	if job.log.Has(int(t.at)) {
+		_ = r.world.Log.Append(job.epoch, t.id, t.dst)
+	}
+}
+
+// replace reads what the log has lost from the origin, and appends it again.
+func (r *reader) replace(job *fetch, t *task, parts []dataset.Part) []dataset.Part {
+	w := r.world
+	parts, err := w.fetcher.read(job, t, parts)
+	if errors.Is(err, errLeft) {
+		w.fetcher.fail(job, t, err) // nobody looked: its record may be as good as it was
+		return parts
+	}
+	w.lost.Add(1)
+	if err != nil {
+		w.fetcher.fail(job, t, err)
+		job.unlog(t, false)
+		return parts
+	}
+	if w.keep(job, t) {
+		w.repaired.Add(1)
+	}
+	return parts
+}
+
+func (r *reader) close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.work.Broadcast()
+	r.wg.Wait()
+}
+
+// keep appends a sample that came from the origin, and notes if the log does not have it after
+// all. A log that is busy is waited for only while there are ranks and none waits for a batch.
+func (w *World) keep(job *fetch, t *task) bool {
+	for {
+		err := w.Log.Append(job.epoch, t.id, t.dst)
+		if err == nil {
+			return true
+		}
+		busy := errors.Is(err, tier.ErrBusy)
+		if !busy || w.behind.Load() || w.live.Load() == 0 || w.ctx.Err() != nil {
+			job.unlog(t, busy)
+			return false
+		}
+		time.Sleep(busyPause)
+	}
+}
