@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"belady/internal/core/dataset"
+	"belady/internal/core/sample"
 	"belady/internal/store/vfs"
 )
 
@@ -48,6 +49,7 @@ type logReport struct {
 
 	Open    int64     `json:"open_slots"` // begun and not closed
 	Torn    int64     `json:"torn"`       // records written in part when writing ended
+	Dead    int64     `json:"dead"`       // records that are damaged and have been written again
 	Damaged []logPart `json:"damaged"`
 	Foreign []string  `json:"foreign"` // left alone: not ours, or nothing to read in it
 
@@ -159,7 +161,20 @@ func (d *logDirectory) report(f *logFolder, whole bool) (*logReport, error) {
 		break
 	}
 	err := d.visit(f, whole, r.addSegment, r.addSlot)
+	r.Damaged = slices.DeleteFunc(r.Damaged, func(p logPart) bool {
+		again := p.Sample != nil && r.holds(sample.ID(*p.Sample))
+		if again {
+			r.Dead++
+		}
+		return again
+	})
 	return r, err
+}
+
+// holds tells whether a sound record of a sample was found.
+func (r *logReport) holds(id sample.ID) bool {
+	word := int(id / 64)
+	return word < len(r.seen) && r.seen[word]&(1<<(id%64)) != 0
 }
 
 func (r *logReport) addSegment(s *logSegment) error {
@@ -220,8 +235,8 @@ func (r *logReport) add(e logRecord) {
 	if word >= len(r.seen) {
 		r.seen = append(r.seen, make([]uint64, max(word+1, int(r.Of+63)/64)-len(r.seen))...)
 	}
-	if bit := uint64(1) << (e.ID % 64); r.seen[word]&bit == 0 {
-		r.seen[word] |= bit
+	if !r.holds(e.ID) {
+		r.seen[word] |= 1 << (e.ID % 64)
 		r.Samples++
 		r.Live += int64(e.Length)
 	}
@@ -317,7 +332,8 @@ func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 		Short: "Read every byte of the logs in a directory, and name what is damaged",
 		Long: "Verify every checksum of every log in a directory, and the sizes of samples where the\n" +
 			"dataset is known. Exits with 1 if anything is damaged, and names each part. What a crash\n" +
-			"left unfinished is no damage: nothing of it was promised.",
+			"left unfinished is no damage, since nothing of it was promised, nor is a record whose\n" +
+			"sample has been written again.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := openLogs(env, args[0])
@@ -349,9 +365,10 @@ func printVerified(w io.Writer, d logDirectoryReport) error {
 		if n := len(r.Damaged); n > 0 {
 			verdict = fmt.Sprintf("%d damaged", n)
 		}
-		fmt.Fprintf(w, "%s: %s: %s samples in %s records, %s; open slots %d, torn records %d\n",
-			cmp.Or(r.Dataset, r.Content[:12]), verdict, humanize.Comma(r.Samples),
-			humanize.Comma(r.Records), humanize.IBytes(uint64(r.Bytes)), r.Open, r.Torn)
+		fmt.Fprintf(w, "%s: %s: %s samples in %s records, %s; open slots %d, "+
+			"torn records %d, dead ones %d\n", cmp.Or(r.Dataset, r.Content[:12]), verdict,
+			humanize.Comma(r.Samples), humanize.Comma(r.Records), humanize.IBytes(uint64(r.Bytes)),
+			r.Open, r.Torn, r.Dead)
 	}
 	return printForeign(w, d)
 }

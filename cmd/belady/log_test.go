@@ -266,6 +266,18 @@ func TestLogShowsCarry(t *testing.T) {
 	}
 }
 
+// TestLogRepaired: a damaged record is no damage of the log once its sample was written again.
+func TestLogRepaired(t *testing.T) {
+	l := makeLog(t, [32]byte{3})
+	l.change("00000001.seg", func(b []byte) []byte { b[4096+128<<10+200] ^= 1; return b })
+	l.report(exitFailure, "verify")
+	l.header.ID = 79
+	l.write("00000003.seg", 7, 0, 1, true)
+	if r := l.report(exitOK, "verify"); r.Logs[0].Dead != 1 || r.Logs[0].Samples != 15 {
+		t.Errorf("%+v", r.Logs[0])
+	}
+}
+
 func TestLogNamesWhatIsForeign(t *testing.T) {
 	l := makeLog(t, [32]byte{7})
 	for _, name := range []string{"photo.jpg", "log-x", filepath.Base(l.folder) + "/notes.txt"} {
