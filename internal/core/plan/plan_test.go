@@ -149,11 +149,11 @@ func BenchmarkMake14M(b *testing.B) {
 	for i := range s {
 		s[i] = uint32(1000 + i*7919%4000)
 	}
-	for _, name := range []string{policy.Default(false), policy.Default(true)} {
+	for name, log := range map[string]int64{"ram": 0, "ram and log": 10 << 30} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := plan.Make(plan.Input{Sizes: s, Policy: name, Keep: 20 << 30,
-					Staging: 1 << 30, Cost: slot}); err != nil {
+				if _, err := plan.Make(plan.Input{Sizes: s, Policy: policy.Default(false),
+					Keep: 20 << 30, Staging: 1 << 30, Cost: slot, Log: log}); err != nil {
 					b.Fatal(err)
 				}
 			}

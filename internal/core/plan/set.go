@@ -47,17 +47,26 @@ type filler struct {
 // fill makes two passes over the dataset: a histogram finds the bin in which the budget ends, then
 // that bin alone is walked in order of keys.
 func (f *filler) fill() set {
-	largest := int64(0)
 	f.hist = make([]bin, bins)
-	f.each(func(key uint64, one bin) {
+	one, largest := bin{count: 1}, int64(0)
+	for i := range f.Sizes.Len() {
+		id := sample.ID(i)
+		if size := int64(f.Sizes.Size(id)); size != one.bytes || i == 0 {
+			f.varied = f.varied || i > 0
+			one.bytes, one.cost = size, f.cost(uint32(size))
+			if f.most == 0 || one.cost <= f.most {
+				largest = max(largest, one.cost)
+			}
+		}
 		if f.most > 0 && one.cost > f.most {
 			f.outsize = f.most
-			return
+			continue
 		}
-		largest = max(largest, one.cost)
-		f.hist[key>>48].add(one)
-		f.total.add(one)
-	})
+		f.hist[f.key(id)>>48].add(one)
+	}
+	for _, b := range f.hist {
+		f.total.add(b)
+	}
 	if f.total.cost <= f.budget {
 		f.all, f.cutoff, f.bin = f.outsize == 0, math.MaxUint64, f.total
 		return f.set
@@ -67,17 +76,11 @@ func (f *filler) fill() set {
 	return f.set
 }
 
-// each visits every sample.
-func (f *filler) each(visit func(key uint64, one bin)) {
-	one := bin{count: 1}
-	for i := range f.Sizes.Len() {
-		id := sample.ID(i)
-		if size := int64(f.Sizes.Size(id)); size != one.bytes || i == 0 {
-			f.varied = f.varied || i > 0
-			one.bytes, one.cost = size, f.cost(uint32(size))
-		}
-		visit(f.hash(id)^f.flip, one)
-	}
+func (f *filler) key(id sample.ID) uint64 { return f.hash(id) ^ f.flip }
+
+func (f *filler) one(id sample.ID) bin {
+	size := f.Sizes.Size(id)
+	return bin{1, int64(size), f.cost(size)}
 }
 
 // leaveOut takes outsize samples out of the running: the walk in order of keys ends at the first
@@ -88,11 +91,12 @@ func (f *filler) leaveOut(largest int64) {
 		return
 	}
 	f.outsize = limit
-	f.each(func(key uint64, one bin) {
-		if one.cost > limit && one.cost <= largest {
-			f.hist[key>>48].add(bin{-1, -one.bytes, -one.cost})
+	for i := range f.Sizes.Len() {
+		id := sample.ID(i)
+		if one := f.one(id); one.cost > limit && one.cost <= largest {
+			f.hist[f.key(id)>>48].add(bin{-1, -one.bytes, -one.cost})
 		}
-	})
+	}
 }
 
 // cut finds the cutoff, and what lies below it.
@@ -112,11 +116,14 @@ func (f *filler) cut() {
 		bin
 	}
 	var edge []entry
-	f.each(func(key uint64, one bin) {
-		if int(key>>48) == last && (f.outsize == 0 || one.cost <= f.outsize) {
-			edge = append(edge, entry{key, one})
+	for i := range f.Sizes.Len() {
+		id := sample.ID(i)
+		if key := f.key(id); int(key>>48) == last {
+			if one := f.one(id); f.outsize == 0 || one.cost <= f.outsize {
+				edge = append(edge, entry{key, one})
+			}
 		}
-	})
+	}
 	slices.SortFunc(edge, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
 	for _, e := range edge {
 		if f.cutoff = e.key; f.set.cost+e.cost > f.budget {
