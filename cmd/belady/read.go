@@ -163,7 +163,7 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	}
 	defer s.Close()
 	l.client, l.session = c, s
-	l.fetched, l.held = before.Pump.FetchedBytes, heldBytes(before)
+	l.fetched, l.ssd, l.held = before.Pump.FetchedBytes, before.Pump.SsdBytes, heldBytes(before)
 	l.report = readReport{Samples: s.Info().Samples, World: o.order.World}
 	if err := l.run(ctx); err != nil {
 		return err
@@ -214,6 +214,7 @@ type loop struct {
 
 	before  client.Stats
 	fetched int64
+	ssd     int64
 	held    int64  // kept when the reading began
 	sum     uint64 // of the bytes read, so that reading them is not optimised away
 }
@@ -290,8 +291,9 @@ func (l *loop) endEpoch(ctx context.Context, e *epochReport) {
 	e.OriginKnown = err == nil && now.Reconnects == 0 && status.Pump.FetchedBytes >= l.fetched
 	if e.OriginKnown {
 		e.OriginBytes = status.Pump.FetchedBytes - l.fetched
+		e.SsdBytes = status.Pump.SsdBytes - l.ssd
 	}
-	l.fetched = status.Pump.FetchedBytes
+	l.fetched, l.ssd = status.Pump.FetchedBytes, status.Pump.SsdBytes
 	l.roofline(e, status)
 }
 

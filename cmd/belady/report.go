@@ -31,6 +31,7 @@ type epochReport struct {
 	Samples        int64                      `json:"samples"`
 	Bytes          int64                      `json:"bytes"`
 	OriginBytes    int64                      `json:"origin_bytes"` // of all ranks of the node
+	SsdBytes       int64                      `json:"ssd_bytes"`    // likewise
 	OriginKnown    bool                       `json:"origin_bytes_known"`
 	MinOriginBytes int64                      `json:"min_origin_bytes"`
 	Compute        time.Duration              `json:"compute_ns"`
@@ -59,28 +60,28 @@ func (e *epochReport) seconds() float64 { return e.End.Sub(e.Start).Seconds() }
 // print writes a table for people.
 func (r *readReport) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "epoch\ttime\tsamples/s\tread\tfrom memory\tfrom origin\twaited\tfor\t"+
+	fmt.Fprintln(t, "epoch\ttime\tsamples/s\tread\tfrom memory\tfrom ssd\tfrom origin\twaited\tfor\t"+
 		"× roofline\t")
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		waited, what := e.waited()
-		kept, fetched := "–", "–"
+		kept, ssd, fetched := "–", "–", "–"
 		if e.OriginKnown {
-			fetched = humanize.Bytes(uint64(e.OriginBytes))
+			ssd, fetched = humanize.Bytes(uint64(e.SsdBytes)), humanize.Bytes(uint64(e.OriginBytes))
 		}
 		if e.OriginKnown && r.World == 1 {
-			kept = humanize.Bytes(uint64(max(0, e.Bytes-e.OriginBytes)))
+			kept = humanize.Bytes(uint64(max(0, e.Bytes-e.OriginBytes-e.SsdBytes)))
 		}
-		fmt.Fprintf(t, "%d\t%.2fs\t%.0f\t%s\t%s\t%s\t%.2fs\t%s\t%s\t\n", e.Epoch, e.seconds(),
-			float64(e.Samples)/e.seconds(), humanize.Bytes(uint64(e.Bytes)), kept,
-			fetched, waited.Seconds(), what, e.distance())
+		fmt.Fprintf(t, "%d\t%.2fs\t%.0f\t%s\t%s\t%s\t%s\t%.2fs\t%s\t%s\t\n", e.Epoch, e.seconds(),
+			float64(e.Samples)/e.seconds(), humanize.Bytes(uint64(e.Bytes)), kept, ssd, fetched,
+			waited.Seconds(), what, e.distance())
 	}
 	_ = t.Flush()
 	if n := len(r.Epochs); n > 0 && !r.Epochs[n-1].RateKnown {
 		fmt.Fprintln(w, "The roofline counts computing only: give --origin-rate to count the origin.")
 	}
 	if r.World > 1 {
-		fmt.Fprintln(w, "What came from the origin is the node's, for all of its ranks.")
+		fmt.Fprintln(w, "What came from ssd and origin is the node's, for all of its ranks.")
 	}
 }
 

@@ -36,6 +36,8 @@ type hedging struct {
 type claim struct {
 	job    *fetch
 	tasks  []task
+	epoch  int32
+	reads  []tier.Read
 	begun  time.Time
 	hedged bool // guarded by the reader's mu
 

@@ -71,7 +71,12 @@ func (r *reader) wait(slot **claim, c *claim) bool {
 		return false
 	}
 	c.job, c.tasks = r.next()
-	c.begun = time.Now()
+	c.begun, c.epoch, c.reads = time.Now(), c.job.epoch, c.reads[:0]
+	if !r.world.left(c.job) {
+		for i := range c.tasks {
+			c.reads = append(c.reads, tier.Read{ID: c.tasks[i].id, Dst: c.tasks[i].dst})
+		}
+	}
 	*slot = c
 	r.arm()
 	return true
@@ -94,33 +99,28 @@ func (r *reader) next() (*fetch, []task) {
 }
 
 func (r *reader) run(slot **claim) {
-	var reads []tier.Read
 	var parts []dataset.Part
 	w, c := r.world, &claim{}
 	for r.wait(slot, c) {
-		job, tasks := c.job, c.tasks
-		if reads = reads[:0]; !w.left(job) {
-			for i := range tasks {
-				reads = append(reads, tier.Read{ID: tasks[i].id, Dst: tasks[i].dst})
-			}
-			w.Log.Read(job.epoch, reads)
+		if len(c.reads) > 0 {
+			w.Log.Read(c.epoch, c.reads) // a hedge may end the fetch meanwhile: it is not looked at
 		}
 		over := r.settle(slot)
 		ended := 0
-		for i := range tasks {
+		for i := range c.tasks {
 			switch {
 			case over != nil && over[i] != 0:
 				w.mail.call(func() { w.arena.Free(over[i]) }) // its bytes came from the origin
 				continue
-			case i < len(reads) && reads[i].Err == nil:
-				r.carry(job, &tasks[i])
+			case i < len(c.reads) && c.reads[i].Err == nil:
+				r.carry(c.job, &c.tasks[i])
 			default:
-				parts = r.replace(job, &tasks[i], parts)
+				parts = r.replace(c.job, &c.tasks[i], parts)
 			}
 			ended++
 		}
-		if ended > 0 { // else the fetch may be another by now
-			w.fetcher.done(job, ended)
+		if ended > 0 { // else it may be another fetch by now
+			w.fetcher.done(c.job, ended)
 		}
 		if over != nil {
 			c = &claim{} // the hedge may still hold it
