@@ -1,6 +1,9 @@
 package order
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -56,6 +59,17 @@ type Spec struct {
 	// Weights are WeightedRandomSampler's, one a sample. They come from the dataset's members or
 	// from the client, never inside the spec's JSON.
 	Weights []float64 `json:"-"`
+}
+
+// Digest names the order: the first 8 bytes of the SHA-256 of the spec's JSON. Weights are no part
+// of it, so orders drawn by weights have none: 0, and neither has an explicit one.
+func (s *Spec) Digest() uint64 {
+	text, err := json.Marshal(s)
+	if err != nil || s.Weights != nil || !s.Known() {
+		return 0
+	}
+	sum := sha256.Sum256(text)
+	return binary.LittleEndian.Uint64(sum[:])
 }
 
 // Ranks is World with its default applied.
