@@ -146,6 +146,12 @@ func TestLogVerifyFindsDamage(t *testing.T) {
 			"cut off after 140168 of 270336 bytes, 1 of 2 slots", 5},
 		{"gap", "00000001.seg", flip(slot1 + 90000), "", 15},
 		{"torn record", "00000002.seg", flip(slot1 + 64 + 32 + 5), "", 14},
+		{"torn record of an earlier life", "00000002.seg", func(b []byte) []byte {
+			h, _ := segment.ParseHeader(b)
+			h.Durable = 6
+			copy(b, h.Append(nil))
+			return flip(slot1 + 64 + 32 + 5)(b)
+		}, "", 14},
 		{"torn slot", "00000002.seg", func(b []byte) []byte { clear(b[slot1+4096:]); return b },
 			"second header: no segment", 13},
 		{"unfinished", "00000002.seg", func(b []byte) []byte { clear(b); return b }, "", 10},

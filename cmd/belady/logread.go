@@ -288,6 +288,8 @@ func (r *logReader) examine(slot uint32) *logSlot {
 			s.damage = append(s.damage, fmt.Sprintf("sample %d of %d", e.ID, r.header.Samples))
 		}
 	}
-	s.unsure = s.tag.Generation > r.durable
+	// A slot that was never closed may have been cut anywhere, in this life of the log or another.
+	neverClosed := !s.closed && s.tag.Generation != 0 && !errors.Is(footErr, segment.ErrCorrupt)
+	s.unsure = s.tag.Generation > r.durable || neverClosed
 	return s
 }
