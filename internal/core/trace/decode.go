@@ -23,7 +23,7 @@ type Reading struct {
 // Step is one recorded call. Its slices are the decoder's and valid until the next one.
 //
 // An Ordered event without a Window stands for the cursor's next one, to be computed from its
-// reading; a Replanned event's Plan has Keep and Staging alone.
+// reading; a Replanned event's Plan has Keep, Staging, Log and Carry alone.
 type Step struct {
 	Readings []Reading // of cursors that attach from here on
 	Now      pump.Instant
@@ -240,7 +240,8 @@ func (in *input) event() pump.Event {
 		e.Seq = in.uint()
 	case pump.Detached:
 	case pump.Replanned:
-		e.Plan = &plan.Plan{Input: plan.Input{Keep: in.int(), Staging: in.int()}}
+		e.Plan = &plan.Plan{Input: plan.Input{Keep: in.int(), Staging: in.int(), Log: in.int(),
+			Carry: in.bool()}}
 	case pump.Logged, pump.Unlogged:
 		e.Set = make([]uint64, in.count(8))
 		for i := range e.Set {

@@ -111,6 +111,8 @@ func (e *Encoder) event(b []byte, v *pump.Event) []byte {
 	case pump.Replanned:
 		b = appendInt(b, v.Plan.Keep)
 		b = appendInt(b, v.Plan.Staging)
+		b = appendInt(b, v.Plan.Log)
+		b = appendBool(b, v.Plan.Carry)
 	case pump.Logged, pump.Unlogged:
 		b = appendInt(b, int64(len(v.Set)))
 		for _, word := range v.Set {

@@ -142,6 +142,7 @@ func (r *player) complete(e *pump.Event) error {
 	case e.Kind == pump.Replanned:
 		h := r.header
 		h.Keep, h.Staging = e.Plan.Keep, e.Plan.Staging
+		h.Log, h.Carry = e.Plan.Log, e.Plan.Carry
 		p, err := h.Plan(r.sizes)
 		e.Plan = p
 		return err

@@ -94,7 +94,8 @@ func drawEvent(t *rapid.T) pump.Event {
 	case pump.Released:
 		e.Seq = rapid.Uint64().Draw(t, "seq")
 	case pump.Replanned:
-		e.Plan = &plan.Plan{Input: plan.Input{Keep: rapid.Int64().Draw(t, "keep"), Staging: 7}}
+		e.Plan = &plan.Plan{Input: plan.Input{Keep: rapid.Int64().Draw(t, "keep"), Staging: 7,
+			Log: rapid.Int64().Draw(t, "log"), Carry: rapid.Bool().Draw(t, "carry")}}
 	case pump.Logged, pump.Unlogged:
 		e.Set = rapid.SliceOfN(rapid.Uint64(), 0, 5).Draw(t, "set")
 	}
