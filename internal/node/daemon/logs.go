@@ -5,8 +5,10 @@ import (
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/plan"
+	"belady/internal/core/policy"
 	"belady/internal/core/sample"
 	"belady/internal/node/event"
+	"belady/internal/node/wire"
 	"belady/internal/node/world"
 	"belady/internal/store/tier"
 )
@@ -14,14 +16,14 @@ import (
 // openLog opens the log of a new place. Without one it is read all the same, only more slowly.
 // Where quotas are short, logs of datasets that nobody reads make room: the directories remove
 // those that are not open, so idle datasets are closed first, the longest idle first.
-func (d *Daemon) openLog(key string, p *place, set *dataset.Set) {
+func (d *Daemon) openLog(key string, p *place, set *dataset.Set, layout tier.Layout) {
 	if d.Disks == nil {
 		return
 	}
 	begun := time.Now()
 	for {
 		log, err := world.OpenLog(d.Disks, tier.Config{Content: set.ID(), Name: key, Sizes: set,
-			Layout: d.Layout, Lend: d.pool.Lend, Return: d.pool.Return,
+			Layout: layout, Lend: d.pool.Lend, Return: d.pool.Return,
 			Tell: func(n tier.Notice) { d.noticed(key, n) }})
 		if err != nil {
 			d.tell(event.LogClosed{Dataset: key, Err: err})
@@ -39,6 +41,19 @@ func (d *Daemon) openLog(key string, p *place, set *dataset.Set) {
 			Seconds: time.Since(begun).Seconds()})
 		return
 	}
+}
+
+// layoutFor is the layout of a dataset's log: carry if that was asked for and the job can have it.
+func (d *Daemon) layoutFor(key string, a *wire.Attach, rule string) tier.Layout {
+	switch {
+	case d.Disks == nil || d.Layout != tier.Carry:
+		return tier.Static
+	case a.Order.Digest() != 0 && !a.Order.Repeats() && rule == policy.Default(false):
+		return tier.Carry
+	}
+	d.tell(event.LogLayout{Dataset: key, Why: "its samples stay where they are: its order is not " +
+		"known ahead, or its policy keeps others with time"})
+	return tier.Static
 }
 
 // recordsOf is what the samples of a dataset take in a log that holds those of up to most bytes.

@@ -213,7 +213,7 @@ func (d *Daemon) newWorld(
 		}
 		p.origins = append(p.origins, safe)
 	}
-	d.openLog(key, p, set)
+	d.openLog(key, p, set, d.layoutFor(key, a, rule))
 	// One at a time, until the memory is taken: two that open together must not count the same
 	// bytes.
 	d.granting.Lock()
@@ -222,6 +222,9 @@ func (d *Daemon) newWorld(
 	if a.Packed {
 		ranks := int64(min(a.Order.Ranks(), 8))
 		aside = min(ranks*session.RingBytes(d.pool, set, a.Order.Batch), d.RAM/4)
+	}
+	if p.log != nil {
+		aside += min(p.log.Memory(), d.RAM/4)
 	}
 	bytes, err := d.grant(ctx, p, set, d.RAM-aside)
 	if err != nil {

@@ -45,7 +45,9 @@ func (w *World) carry(m *pump.Move) (freed bool) {
 	case pump.Refuse:
 		w.refuse(m)
 	case pump.Forget:
+		gone := w.cursors[m.Cursor]
 		w.cursors[m.Cursor] = nil
+		w.unfollow(gone)
 	}
 	return false
 }
@@ -114,8 +116,10 @@ func (w *World) need(c *Cursor, k int) {
 	if c.feed == nil {
 		return // the client sends it
 	}
+	plan := w.plan
 	w.helpers.Go(func() {
 		win, err := c.feed.Window(k)
+		w.lead(c, c.reading.Start.Epoch+k, plan)
 		w.mail.call(func() {
 			switch {
 			case w.cursors[c.index] != c:

@@ -44,7 +44,8 @@ type Cursor struct {
 	consumer Consumer
 	gone     atomic.Bool // detached
 	credits  atomic.Int64
-	finished bool // the owner's: its last batch has been leased
+	finished bool   // the owner's: its last batch has been leased
+	follows  uint64 // the digest of its order, if the log follows that; else 0
 }
 
 // Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil
@@ -60,6 +61,7 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 		cur.index = w.freeIndex()
 		w.cursors[cur.index] = cur
 		w.live.Add(1)
+		w.follow(cur)
 		for _, s := range w.arena.Slabs() {
 			c.SlabAdded(s)
 		}
@@ -67,7 +69,7 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 			w.record.Reading(cur.index, r)
 		}
 		w.mail.post(pump.Event{Kind: pump.Attached, Cursor: cur.index,
-			N: int32(max(r.Order.Batch, 1)), Reserve: reserve})
+			N: int32(max(r.Order.Batch, 1)), Reserve: reserve, Follows: cur.follows != 0})
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err

@@ -53,6 +53,7 @@ func (l *Log) changed(held bool, set []uint64) {
 func (l *Log) join(w *World) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	w.follower = l.carried()
 	w.mail.post(pump.Event{Kind: pump.Logged, Set: slices.Clone(l.Held())})
 	w.mail.post(l.early...)
 	l.world, l.early = w, nil
@@ -65,6 +66,7 @@ func (l *Log) planFor(in *plan.Input) {
 		return
 	}
 	in.Log, in.LogMost = l.room.Capacity, l.room.SampleMax
+	in.Carry = l.carried() != nil
 	in.Seed = binary.LittleEndian.Uint64(in.Content[:])
 }
 
@@ -84,6 +86,7 @@ type sources struct {
 	behind                 atomic.Bool
 	lost, repaired, hedged atomic.Int64
 	owing
+	following
 }
 
 func (w *World) logStatus() *LogStatus {

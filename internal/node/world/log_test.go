@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,12 +32,16 @@ type memory struct {
 	reads    int
 	appends  int
 	direct   int // reads straight into the arena
+	layout   tier.Layout
+	followed []string      // calls of Follow and Unfollow
+	carried  map[int32]int // appends by epoch
 	changed  func(held bool, set []uint64)
 	bitsHeld int // samples that there may be
 }
 
 func newMemory(t *testing.T) *memory {
-	return &memory{t: t, records: map[sample.ID][]byte{}, tries: map[sample.ID]int{}}
+	return &memory{t: t, records: map[sample.ID][]byte{}, tries: map[sample.ID]int{},
+		layout: tier.Static, carried: map[int32]int{}}
 }
 
 // Open implements tier.Directories.
@@ -121,7 +126,7 @@ func (m *memoryLog) one(r *tier.Read) error {
 	return nil
 }
 
-func (m *memoryLog) Append(_ int32, id sample.ID, b []byte) error {
+func (m *memoryLog) Append(epoch int32, id sample.ID, b []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.append != nil {
@@ -131,15 +136,36 @@ func (m *memoryLog) Append(_ int32, id sample.ID, b []byte) error {
 		}
 	}
 	m.appends++
+	m.carried[epoch]++
 	m.records[id] = append([]byte(nil), b...)
 	return nil
 }
 
 func (m *memoryLog) Usage() tier.Usage {
-	return tier.Usage{Layout: tier.Static, Capacity: 1 << 40, SampleMax: 1 << 30}
+	return tier.Usage{Layout: m.layout, Capacity: 1 << 40, SampleMax: 1 << 30}
 }
 
 func (m *memoryLog) Close() error { return nil }
+
+// Follow implements tier.Follower.
+func (m *memoryLog) Follow(order uint64, epoch int, buckets []uint16) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := slices.Max(buckets)
+	if len(buckets) != m.bitsHeld || order == 0 || last < 5 {
+		m.t.Errorf("order %x, %d buckets of %d samples", order, last+1, len(buckets))
+	}
+	m.followed = append(m.followed, fmt.Sprint(epoch))
+	return nil
+}
+
+func (m *memoryLog) BucketBytes() int64 { return 4 << 20 }
+
+func (m *memoryLog) Unfollow() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.followed = append(m.followed, "end")
+}
 
 // counting counts the reads of each sample.
 type counting struct {
@@ -493,5 +519,44 @@ func TestASlowLogIsHedged(t *testing.T) {
 	})
 	if n, _, appends := m.count(); appends != n {
 		t.Errorf("%d samples were appended %d times", n, appends)
+	}
+}
+
+// TestALogIsCarried along one job's order: each epoch's samples are appended for the next, which
+// the log is told of before; not in the last epoch, nor while another order is read beside it.
+func TestALogIsCarried(t *testing.T) {
+	m := newMemory(t)
+	m.layout = tier.Carry
+	b, _ := logged(t, m, func(cfg *Config) { cfg.Bytes = 24 * mib })
+	b.epochs(3)
+	n := int(mixed.Samples)
+	waitFor(t, "end", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return slices.Contains(m.followed, "end")
+	})
+	m.mu.Lock()
+	if want := []string{"1", "2", "end"}; !slices.Equal(m.followed, want) {
+		t.Errorf("followed %v, want %v", m.followed, want)
+	}
+	passing := n - b.plan.SetCount // what memory keeps is not in the log
+	if got := m.carried; len(got) != 2 || got[0] != passing || got[1] > passing ||
+		got[1] < passing-64 { // some are in staging still, from the end of the epoch before
+		t.Errorf("appends by epoch: %v of %d", got, passing)
+	}
+	m.followed, m.carried = nil, map[int32]int{}
+	m.mu.Unlock()
+	one, two := b.newRank(0), b.newRank(0)
+	other := b.reading(16, 2)
+	other.Order.Seed++
+	b.attach(one, b.reading(16, 2), 0)
+	b.attach(two, other, 3)
+	one.cursor.Credit(3)
+	if err := errors.Join(one.wait(), two.wait()); err != nil {
+		t.Fatal(err)
+	}
+	b.leave(one, two)
+	if n := m.carried[1]; n > 0 {
+		t.Errorf("%d samples were carried beside another order", n)
 	}
 }

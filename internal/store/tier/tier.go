@@ -65,6 +65,8 @@ type Log interface {
 type Follower interface {
 	// Follow says in which bucket of epoch each sample is wanted, in the order with this digest.
 	Follow(order uint64, epoch int, buckets []uint16) error
+	// BucketBytes is how many bytes of samples a bucket should have.
+	BucketBytes() int64
 	Unfollow()
 }
 
