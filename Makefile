@@ -74,6 +74,14 @@ soak: build ## Open and close 10,000 loaders; kill and resume ten trainings
 		BELADY_TEST_SEED=$$seed $(CLIENT) $(PYTHON) -m pytest -q python/tests/test_exactly_once.py; \
 	done
 
+.PHONY: crash
+crash: build ## Kill the daemon 300 times, cut the power of its log for real and 20,000 times
+	@[ "$$(id -u)" -eq 0 ] || { echo "make crash: mounting disks to cut needs root" >&2; exit 1; }
+	@scripts/install-program.sh mkfs.btrfs btrfs-progs
+	@scripts/install-program.sh mkfs.ext4 e2fsprogs
+	BELADY_CRASH_KILLS=300 go test -count=1 -timeout 60m -v -run TestCrashes ./cmd/belady
+	BELADY_CRASH_SEEDS=20000 go test -count=1 -timeout 60m ./internal/store/tier/ssd
+
 .PHONY: fuzz
 fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)

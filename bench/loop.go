@@ -32,6 +32,7 @@ type epoch struct {
 	samples    int64
 	bytes      int64
 	firstBatch int64 // bytes of the first batch
+	firstAt    time.Duration
 	stall      map[string]time.Duration
 }
 
@@ -103,7 +104,7 @@ func (r *reading) epoch(ctx context.Context, s *client.Session, e *epoch, sum *u
 			}
 		}
 		if e.samples == 0 {
-			e.firstBatch = b.Size()
+			e.firstBatch, e.firstAt = b.Size(), from.Sub(e.begun)
 		}
 		e.samples += int64(b.Len())
 		e.bytes += b.Size()

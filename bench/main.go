@@ -36,6 +36,7 @@ var benches = []bench{
 	{"leases", "the ram tier through leases", (*suite).leases},
 	{"memory", "the daemon's memory and the arena's overhead", (*suite).memory},
 	{"s3", "a real S3 server on loopback", (*suite).s3},
+	{"ssd", "the ssd tier beside fio on the same disk", (*suite).ssd},
 	{"roofline", "epoch times against the roofline", (*suite).roofline},
 	{"python", "belady.DataLoader beside PyTorch's own", (*suite).python},
 }
@@ -48,7 +49,7 @@ type suite struct {
 	work   string // temporary, removed at the end
 	quick  bool
 	seed   int64
-	only   string // cells of the roofline whose name holds it
+	only   string // cells of the roofline, or parts of ssd, whose name holds it
 	nodes  int    // started so far, to name them
 	bigDir string // holds the large dataset, once made
 }
@@ -71,7 +72,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolVar(&s.quick, "quick", false, "short runs for development; RESULTS.md is not written")
 	flags.Int64Var(&s.seed, "seed", 1, "draws the roofline's random cells")
-	flags.StringVar(&s.only, "cells", "", "run only cells of the roofline whose name holds this")
+	flags.StringVar(&s.only, "cells", "",
+		"run only cells of the roofline, or parts of ssd, whose name holds this")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -2,18 +2,37 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"belady/internal/client"
 	"belady/internal/core/order"
 )
+
+// TestCrashes kills the real program at random points. `make crash` kills more often, and cuts the
+// power besides.
+func TestCrashes(t *testing.T) {
+	tests := map[string]func(t *testing.T, bin string){
+		"ram":    testKills,
+		"static": testKillsStatic,
+	}
+	if os.Getenv("BELADY_CRASH_KILLS") != "" {
+		tests["power"] = testPowerCuts
+	}
+	runAll(t, tests)
+}
 
 // crashRate is the counted origin's, and crashSamples how many samples there are for each kill: so
 // that filling takes about half of them.
@@ -121,10 +140,14 @@ func (c *crash) kills(n int, between func()) *process {
 		defer close(ended)
 		c.done <- c.train(ctx)
 	}()
+	c.soon(30*time.Second, "the training begins", func() bool { return c.batches.Load() > 0 })
 	for range n {
-		// Of every two daemons one is given time to answer, the other may die while it opens.
-		if c.draw.IntN(2) == 0 {
+		switch c.draw.IntN(3) { // 0: it may die while it opens
+		case 1:
 			c.answers(p)
+		case 2:
+			before := c.batches.Load()
+			c.soon(30*time.Second, "the training goes on", func() bool { return c.batches.Load() > before })
 		}
 		time.Sleep(time.Duration(5+c.draw.IntN(396)) * time.Millisecond)
 		select {
@@ -171,4 +194,106 @@ func testKills(t *testing.T, bin string) {
 	}
 	t.Logf("%d kills: %d batches, %d epochs, %d requests for %d samples", kills,
 		c.batches.Load(), c.epochs.Load(), o.total(), h.samples.Len())
+}
+
+// testKillsStatic (F-22, F-23): a daemon with a log is killed at random points.
+func testKillsStatic(t *testing.T, bin string) { testKillsLog(t, bin, "static") }
+
+// testKillsLog: whatever a death left in the log is sound, nothing that was in it is lost, and
+// nobody reads the origin for it any more. A kill takes nothing from the kernel that was written:
+// so the log's own checks are the measure here, and power cuts are tried where the store is.
+func testKillsLog(t *testing.T, bin, layout string) {
+	kills := crashKills(t)
+	h, o := newCountedHost(t, bin, kills*crashSamples, crashRate)
+	ssd := filepath.Join(h.dir, "ssd")
+	c := newCrash(h, o, "--ram", "32MiB", "--staging", "16MiB", "--ssd", ssd+":4GiB",
+		"--ssd-free", "64MiB", "--ssd-layout", layout)
+	held, grown := make([]bool, h.samples.Len()), 0
+	look := func() {
+		t.Helper()
+		now := h.held(ssd)
+		lost, more := 0, false
+		for id := range held {
+			switch {
+			case held[id] && !now[id]:
+				lost++
+			case !held[id] && now[id]:
+				more = true
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d samples that were in the log are not in it any more", lost)
+		}
+		if more {
+			grown++
+		}
+		held = now
+		o.bar(held)
+	}
+	p := c.kills(kills, look)
+	if n := c.finish(p); n != 0 {
+		t.Errorf("with all in the log an epoch made %d requests", n)
+	}
+	h.ends(p)
+	look()
+	if wrong := o.asked(); len(wrong) > 0 {
+		t.Errorf("the origin was asked %d times for what the log had, first for sample %d",
+			len(wrong), wrong[0])
+	}
+	if n := count(held); n != len(held) {
+		t.Errorf("in the end the log has %d of %d samples", n, len(held))
+	}
+	t.Logf("%d kills, the log larger after %d of them: %d batches, %d epochs, %d requests for %d "+
+		"samples", kills, grown, c.batches.Load(), c.epochs.Load(), o.total(), len(held))
+}
+
+// ends asks a daemon to stop and waits until it has.
+func (h *host) ends(p *process) {
+	h.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		h.t.Fatal(err)
+	}
+	if code := p.ends(20 * time.Second); code != exitOK {
+		h.t.Errorf("the daemon ended with %d: %s", code, p.log)
+	}
+}
+
+// held are the samples of which the log below dir has a sound record. Everything in it must verify.
+func (h *host) held(dir string) []bool {
+	h.t.Helper()
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return make([]bool, h.samples.Len()) // it died that early
+	}
+	h.must("log", "verify", dir)
+	return h.sound(dir)
+}
+
+// sound are the samples of which the log below dir has a sound record, whatever else lies there.
+func (h *host) sound(dir string) []bool {
+	h.t.Helper()
+	held := make([]bool, h.samples.Len())
+	lines := json.NewDecoder(strings.NewReader(h.must("log", "dump", dir, "--json")))
+	for lines.More() {
+		var line struct {
+			Kind   string `json:"kind"`
+			Sample int    `json:"sample"`
+			Sound  bool   `json:"sound"`
+		}
+		if err := lines.Decode(&line); err != nil {
+			h.t.Fatalf("belady log dump: %v", err)
+		}
+		if line.Kind == "record" && line.Sound {
+			held[line.Sample] = true
+		}
+	}
+	return held
+}
+
+func count(set []bool) (n int) {
+	for _, in := range set {
+		if in {
+			n++
+		}
+	}
+	return n
 }

@@ -30,14 +30,10 @@ import (
 	"belady/internal/store/origin/synth"
 )
 
-// TestProcesses runs the real program, built once: what a signal, a limit or a death of a process
-// does cannot be tried inside this one.
+// TestProcesses runs the real program: what a signal, a limit or a death of a process does cannot
+// be tried inside this one.
 func TestProcesses(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "belady")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v: %s", err, out)
-	}
-	for name, test := range map[string]func(*testing.T, string){
+	runAll(t, map[string]func(*testing.T, string){
 		"killed client":       testKilledClient,
 		"killed daemon":       testKilledDaemon,
 		"termination":         testTermination,
@@ -49,8 +45,17 @@ func TestProcesses(t *testing.T) {
 		"memory":              testMemory,
 		"read reconnects":     testReadReconnects,
 		"full disk":           testFullDisk,
-		"kills":               testKills,
-	} {
+	})
+}
+
+// runAll builds the real program and gives it to each test.
+func runAll(t *testing.T, tests map[string]func(t *testing.T, bin string)) {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "belady")
+	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v: %s", err, out)
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, bin) })
 	}
 }
