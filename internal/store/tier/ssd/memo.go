@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"belady/internal/core/perf"
 	"belady/internal/store/vfs"
 )
 
@@ -20,9 +21,11 @@ type memo struct {
 }
 
 type memoText struct {
-	Day     int64            `json:"day"`     // since 1970
-	Written int64            `json:"written"` // bytes, that day
-	Opened  map[string]int64 `json:"opened"`  // a log's folder: when, in seconds since 1970
+	Day      int64            `json:"day"`     // since 1970
+	Written  int64            `json:"written"` // bytes, that day
+	Opened   map[string]int64 `json:"opened"`  // a log's folder: when, in seconds since 1970
+	Rates    perf.Rates       `json:"rates"`
+	Measured int64            `json:"measured"` // when, in seconds since 1970
 }
 
 func processID() int { return os.Getpid() }
@@ -99,4 +102,18 @@ func (m *memo) turn(now time.Time) {
 	if day := now.Unix() / 86400; day != m.says.Day {
 		m.says.Day, m.says.Written = day, 0
 	}
+}
+
+// rates are what the device was measured to give, if that was less than a day ago.
+func (m *memo) rates(now time.Time) (perf.Rates, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	age := now.Unix() - m.says.Measured
+	return m.says.Rates, len(m.says.Rates.Random) > 0 && age >= 0 && age < 86400
+}
+
+func (m *memo) measured(rates perf.Rates, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.says.Rates, m.says.Measured = rates, now.Unix()
 }
