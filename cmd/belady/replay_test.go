@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"belady/internal/core/pump"
+	"belady/internal/core/trace"
 )
 
 // TestReplay: a recorded daemon run gives the same moves again, for policies of each kind, with
@@ -52,5 +55,96 @@ func TestReplay(t *testing.T) {
 	code, out, errs := n.belady("sim", "--replay", files[0])
 	if code == exitOK && !strings.Contains(errs, "cut off and left out") {
 		t.Errorf("a damaged trace was replayed without a word: %s%s", out, errs)
+	}
+}
+
+// TestReplayWithLog: so does a run with a log on ssd, while it is filled, and after a restart that
+// finds part of it damaged.
+func TestReplayWithLog(t *testing.T) {
+	ssd := filepath.Join(t.TempDir(), "ssd")
+	for life := range 2 {
+		traces := filepath.Join(t.TempDir(), "traces")
+		n := startNode(t, "24MiB", "--trace", traces, "--ssd", ssd+":64MiB", "--ssd-free", "1MiB",
+			"--ssd-layout", "static")
+		n.does("dataset", "add", "d", "throttle+synth://d?samples=1500&size=20KB&spread=0.5"+
+			"&throttle.latency=1ms&throttle.faults=seed:7,error:0.02")
+		var ranks sync.WaitGroup
+		for rank := range 2 {
+			ranks.Go(func() {
+				code, out, errs := n.belady("read", "d", "--epochs", "2", "--batch", "16", "--world",
+					"2", "--rank", strconv.Itoa(rank), "--json")
+				if code != exitOK || !strings.Contains(out, `"ssd_bytes"`) {
+					t.Errorf("life %d, rank %d: %s%s", life, rank, out, errs)
+				}
+			})
+		}
+		ranks.Wait()
+		n.stop()
+		files, err := filepath.Glob(filepath.Join(traces, "d-*.trace"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("traces: %v, %v", files, err)
+		}
+		if code, out, errs := n.belady("sim", "--replay", files[0]); code != exitOK ||
+			!strings.Contains(out, "identical") {
+			t.Errorf("life %d: replay: code %d, %s%s", life, code, out, errs)
+		}
+		checkSources(t, files[0], life)
+		damage(t, ssd)
+	}
+}
+
+// checkSources looks whether a trace has what its life is about: a log that is filled, then read.
+func checkSources(t *testing.T, file string, life int) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := trace.NewDecoder(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin, ssd := 0, 0
+	for {
+		s, err := d.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s == nil {
+			break
+		}
+		for i := range s.Moves {
+			for at := range pump.MaxRun {
+				if m := &s.Moves[i]; m.Kind == pump.Fetch && m.Ssd.Has(at) {
+					ssd++
+				} else if m.Kind == pump.Fetch && m.Mask.Has(at) {
+					origin++
+				}
+			}
+		}
+	}
+	if ssd < 500 || life > 0 && origin > 500 {
+		t.Errorf("life %d: %d samples come from the log, %d from the origin", life, ssd, origin)
+	}
+}
+
+// damage flips bits all over a log.
+func damage(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "log-*", "*.seg"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("segments: %v, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 100_000; at < len(data); at += 2_000_000 {
+			data[at] ^= 1
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
