@@ -80,10 +80,10 @@ type LogStatus struct {
 
 // sources are where a world's samples come from.
 type sources struct {
-	fetcher *fetcher // the origin
-	reader  *reader  // the log; nil: none
-	// behind: a rank waits for a batch, so nothing that is read may wait to be written.
-	behind                 atomic.Bool
+	fetcher                *fetcher     // the origin
+	reader                 *reader      // the log; nil: none
+	behind                 atomic.Bool  // a rank waits for a batch
+	vain                   atomic.Int64 // until when, since the world began, no rank waits for the log
 	lost, repaired, hedged atomic.Int64
 	owing
 	following

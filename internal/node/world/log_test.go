@@ -379,16 +379,25 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestABusyLogIsWaitedFor while no rank waits for a batch, and given up for now when one does.
+// TestABusyLogIsWaitedFor as long as no rank waits for a batch, and for a while when one does.
 func TestABusyLogIsWaitedFor(t *testing.T) {
-	m := newMemory(t)
-	m.append = func(_ sample.ID, tries int) error {
+	slow := func(_ sample.ID, tries int) error {
 		if tries < 4 {
 			return tier.ErrBusy
 		}
 		return nil
 	}
-	b, _ := logged(t, m, func(cfg *Config) { cfg.Staging = 12 * mib })
+	m := newMemory(t)
+	m.append = slow
+	b, c := logged(t, m, nil)
+	b.epochs(2) // the rank always waits for a batch
+	if _, reads := c.take(); reads != int(mixed.Samples) {
+		t.Errorf("%d samples are read %d times in two epochs", mixed.Samples, reads)
+	}
+
+	m = newMemory(t)
+	m.append = slow
+	b, _ = logged(t, m, func(cfg *Config) { cfg.Staging = 12 * mib })
 	r := b.newRank(1)
 	r.credit = false
 	b.attach(r, b.reading(16, 1), 0) // it wants nothing: staging fills up
@@ -397,7 +406,7 @@ func TestABusyLogIsWaitedFor(t *testing.T) {
 
 	m = newMemory(t)
 	m.append = func(sample.ID, int) error { return tier.ErrBusy }
-	b, c := logged(t, m, nil)
+	b, c = logged(t, m, nil)
 	b.epochs(2)
 	if n, _, _ := m.count(); n > 0 {
 		t.Errorf("%d samples are in a log that takes none", n)

@@ -17,8 +17,11 @@ const (
 	// readGrain is how many samples below plan.Direct one of them takes: what lies together in the
 	// log is then read together.
 	readGrain = 16
-	// busyPause is the time between two tries to append to a log that is busy.
-	busyPause = 2 * time.Millisecond
+	// busyPause is the time between two tries to append to a log that is busy, busyPatience how long
+	// a rank may wait for that, and busyRespite how long none does after it.
+	busyPause    = 2 * time.Millisecond
+	busyPatience = time.Second
+	busyRespite  = 10 * time.Second
 )
 
 // reader reads runs from the log, in the order they were asked for. What the log has lost it reads
@@ -168,18 +171,27 @@ func (r *reader) close() {
 }
 
 // keep appends a sample that came from the origin, and notes if the log does not have it after
-// all. A log that is busy is waited for only while there are ranks and none waits for a batch.
+// all. A log that is busy is waited for: its device has no more to give, and to read a sample from
+// the origin twice costs more. But while a rank waits for a batch, not for long, and not again soon
+// if that was in vain.
 func (w *World) keep(job *fetch, t *task) bool {
-	for {
+	for begun := time.Now(); ; time.Sleep(busyPause) {
 		err := w.Log.Append(job.epoch, t.id, t.dst)
 		if err == nil {
 			return true
 		}
-		busy := errors.Is(err, tier.ErrBusy)
-		if !busy || w.behind.Load() || w.live.Load() == 0 || w.ctx.Err() != nil {
-			job.unlog(t, busy)
+		if !errors.Is(err, tier.ErrBusy) {
+			job.unlog(t, false)
 			return false
 		}
-		time.Sleep(busyPause)
+		now := time.Since(w.began)
+		patient := time.Since(begun) < busyPatience && now > time.Duration(w.vain.Load())
+		if w.behind.Load() && !patient || w.live.Load() == 0 || w.ctx.Err() != nil {
+			if time.Since(begun) >= busyPatience {
+				w.vain.Store(int64(now + busyRespite))
+			}
+			job.unlog(t, true)
+			return false
+		}
 	}
 }
