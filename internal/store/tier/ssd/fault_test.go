@@ -200,7 +200,7 @@ func TestSyncFails(t *testing.T) {
 	p := newPatient(t, 400, 64<<20)
 	p.put(0, 100)
 	p.settle()
-	first := p.writers[0].open.file
+	first := p.writers[0].opens[target{}].file
 	name := path.Base(first.name)
 	p.faults.Add(vfstest.Rule{Op: vfstest.Sync, Name: name, Err: syscall.EIO})
 	p.put(100, 110)

@@ -22,6 +22,7 @@ type log struct {
 	disks  *Disks
 	config tier.Config
 	shape  shape
+	layout tier.Layout
 	held   []uint64 // when opened
 
 	index      index
@@ -29,6 +30,9 @@ type log struct {
 	generation atomic.Uint64           // the last one given out
 	writers    []*writer               // one a directory
 	turn       atomic.Uint32           // the writer that appends go to
+
+	follow atomic.Pointer[following] // nil: no order
+	chains chains
 
 	counts  counts
 	bounces bounces
@@ -43,7 +47,7 @@ type log struct {
 // counts are what Usage tells.
 type counts struct {
 	samples, used, dead                          atomic.Int64
-	read, written, copied                        atomic.Int64
+	read, written, copied, bucketed              atomic.Int64
 	dropped, refused, corrupt, pending, capacity atomic.Int64
 }
 
@@ -100,7 +104,7 @@ func (l *log) drop(id sample.ID, p place) bool {
 }
 
 // Append copies a sample into the buffer of a slot that is being filled.
-func (l *log) Append(_ int32, id sample.ID, b []byte) error {
+func (l *log) Append(epoch int32, id sample.ID, b []byte) error {
 	if !l.gate.enter() {
 		return tier.ErrDown
 	}
@@ -108,9 +112,20 @@ func (l *log) Append(_ int32, id sample.ID, b []byte) error {
 	if int(id) >= len(l.index.places) || uint32(len(b)) != l.config.Sizes.Size(id) {
 		return fmt.Errorf("append sample %d of %d bytes: the dataset has no such sample", id, len(b))
 	}
-	if p, _ := l.index.get(id); p != 0 {
+	p, _ := l.index.get(id)
+	t, c, ok := l.wanted(epoch, id, p != 0)
+	if !ok {
 		return nil
 	}
+	err := l.appendTo(t, id, b)
+	if err != nil && c != nil {
+		c.giveBack(id)
+	}
+	return err
+}
+
+// appendTo adds a record for a target in the first directory that takes it.
+func (l *log) appendTo(t target, id sample.ID, b []byte) error {
 	if uint32(len(b)) > l.shape.sampleMax {
 		l.counts.refused.Add(1)
 		return tier.ErrFull
@@ -119,7 +134,7 @@ func (l *log) Append(_ int32, id sample.ID, b []byte) error {
 	turn := l.turn.Load()
 	for i := range uint32(len(l.writers)) {
 		next := (turn + i) % uint32(len(l.writers))
-		err := l.writers[next].append(id, b)
+		err := l.writers[next].append(t, id, b)
 		if err == nil {
 			l.turn.CompareAndSwap(turn, next)
 			return nil
@@ -144,7 +159,7 @@ func milder(a, b error) error {
 // Usage returns what the log holds and did.
 func (l *log) Usage() tier.Usage {
 	c := &l.counts
-	u := tier.Usage{Layout: tier.Static, SampleMax: l.shape.sampleMax,
+	u := tier.Usage{Layout: l.layout, SampleMax: l.shape.sampleMax,
 		Samples: c.samples.Load(), Capacity: c.capacity.Load(), Used: c.used.Load(),
 		Dead: c.dead.Load(), Pending: c.pending.Load(), ReadBytes: c.read.Load(),
 		Written: c.written.Load(), Copied: c.copied.Load(), Dropped: c.dropped.Load(),
@@ -160,6 +175,7 @@ func (l *log) Usage() tier.Usage {
 func (l *log) Close() error {
 	l.once.Do(func() {
 		l.gate.shut()
+		l.Unfollow()
 		close(l.closing)
 		l.scans.Wait()
 		var failed []error
@@ -170,6 +186,7 @@ func (l *log) Close() error {
 			failed = append(failed, f.io.Close())
 		}
 		l.bounces.free()
+		l.chains.close()
 		l.disks.forget(l)
 		l.closed = errors.Join(failed...)
 	})

@@ -56,8 +56,12 @@ func (d *Disks) recover(c tier.Config) *log {
 	for _, one := range d.dirs {
 		quota = min(quota, one.bound())
 	}
-	l := &log{disks: d, config: c, shape: shapeOf(c.Sizes, c.SlotBytes, quota, len(d.dirs)),
+	l := &log{disks: d, config: c, layout: c.Layout,
+		shape: shapeOf(c, quota, len(d.dirs)),
 		index: newIndex(c.Sizes.Len()), closing: make(chan struct{})}
+	if l.layout != tier.Carry {
+		l.layout = tier.Static
+	}
 	l.files.Store(&[]*file{})
 	r := &recovery{log: l}
 	for _, one := range d.dirs {
@@ -91,10 +95,10 @@ func (l *log) begin(now time.Time) {
 	for _, f := range *l.files.Load() {
 		for i := range f.slots {
 			s := &f.slots[i]
-			if s.state == closed && s.live.Load() == 0 {
-				s.state = blank
+			if s.state() == closed && s.live.Load() == 0 {
+				s.become(blank)
 			}
-			if s.state == blank && !f.shut && f.header.SlotBytes == l.shape.slotBytes {
+			if s.state() == blank && !f.shut && f.header.SlotBytes == l.shape.slotBytes {
 				f.writer.free = append(f.writer.free, slotRef{f, uint32(i)})
 			}
 		}
@@ -312,13 +316,13 @@ func (r *recovery) ends(todo *scanned, buf []byte) (segment.Footer, []byte) {
 		footer, footErr, buf = readFooter(f, slot, buf)
 	}
 	r.saw(max(head.Generation, footer.Generation), f)
-	s.state = closed
+	s.become(closed)
 	switch {
 	case err != nil:
 		r.lost.Add(1)
-		s.state = unreadable
+		s.become(unreadable)
 	case errors.Is(headErr, segment.ErrBlank) && errors.Is(footErr, segment.ErrBlank):
-		s.state = blank
+		s.become(blank)
 	case footErr == nil && (headErr != nil || head.Generation == footer.Generation):
 		s.generation.Store(footer.Generation)
 	default:
@@ -361,8 +365,7 @@ func (r *recovery) saw(generation uint64, f *file) {
 // adopt takes sound records into the index and returns those whose samples are new to it.
 func (r *recovery) adopt(ref slotRef, t segment.Tag, entries []segment.Entry) []segment.Entry {
 	s := &ref.file.slots[ref.slot]
-	s.generation.Store(t.Generation)
-	s.order, s.epoch, s.bucket = t.Order, t.Epoch, t.Bucket
+	s.begin(t)
 	found, dropped := r.log.adopt(ref, entries)
 	r.dropped.Add(int64(dropped))
 	return found

@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	recordHeader = segment.RecordHeader
+
 	joinGap   = 64 << 10 // records so near each other are read together: what lies between costs less
 	rereadMax = 3        // when a record moved while it was read
 )
@@ -24,11 +26,11 @@ type want struct {
 
 // from and to are the blocks of the file that hold the sample's bytes.
 func (w want) from() int64 {
-	return (w.place.offset() + segment.RecordHeader) / vfs.Block * vfs.Block
+	return (w.place.offset() + recordHeader) / vfs.Block * vfs.Block
 }
 
 func (w want) to() int64 {
-	end := w.place.offset() + segment.RecordHeader + int64(len(w.read.Dst))
+	end := w.place.offset() + recordHeader + int64(len(w.read.Dst))
 	return (end + vfs.Block - 1) / vfs.Block * vfs.Block
 }
 
@@ -40,7 +42,7 @@ func (w want) direct() bool {
 }
 
 // Read reads samples in the sequence they lie on the device, neighbours together.
-func (l *log) Read(_ int32, reads []tier.Read) {
+func (l *log) Read(epoch int32, reads []tier.Read) {
 	if !l.gate.enter() {
 		for i := range reads {
 			reads[i].Err = tier.ErrDown
@@ -54,6 +56,9 @@ func (l *log) Read(_ int32, reads []tier.Read) {
 		if w, ok := l.find(&reads[i]); ok {
 			wants = append(wants, w)
 		}
+	}
+	if l.follow.Load() != nil {
+		wants = l.fromBuckets(epoch, wants)
 	}
 	slices.SortFunc(wants, func(a, b want) int { return cmp.Compare(a.place, b.place) })
 	for len(wants) > 0 {
@@ -199,7 +204,7 @@ func (l *log) load(f *file, wants []want) error {
 
 // copy takes what a piece of the file, read from at, has of the sample.
 func (w want) copy(piece []byte, at int64) {
-	begin := w.place.offset() + segment.RecordHeader
+	begin := w.place.offset() + recordHeader
 	dst := w.read.Dst
 	if begin < at {
 		dst = dst[min(at-begin, int64(len(dst))):]

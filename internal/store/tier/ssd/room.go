@@ -54,6 +54,12 @@ func (d *dir) room(p *promise) int64 {
 	return max(0, min(d.quota-d.used, space.Free-d.floor)-(d.promised-p.bytes))
 }
 
+func (d *dir) promisedTo(p *promise) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return p.bytes
+}
+
 // promise adds to what p may count on; a negative number takes it back.
 func (d *dir) promise(p *promise, bytes int64) {
 	d.mu.Lock()
@@ -86,9 +92,9 @@ func (l *log) missing() int64 {
 		free += int64(len(w.free))
 	}
 	if left <= 0 {
-		return 0
+		return max(0, l.shape.extra-free)
 	}
-	return max(0, left/max(1, l.shape.holds(1))+2*int64(len(l.writers))-free)
+	return max(0, left/max(1, l.shape.holds(1))+2*int64(len(l.writers))+l.shape.extra-free)
 }
 
 // claim has the directories promise what the log still needs, in equal parts where each has that
@@ -105,6 +111,15 @@ func (l *log) claim() {
 			w.dir.promise(&w.promise, bytes)
 			slots += n
 		}
+	}
+	if l.layout == tier.Carry { // every slot falls free again
+		for _, f := range *l.files.Load() {
+			if !f.shut {
+				slots += int64(len(f.slots))
+			}
+		}
+		l.counts.capacity.Store(max(l.counts.used.Load(), l.shape.holds(slots-l.shape.extra)))
+		return
 	}
 	for _, w := range l.writers {
 		slots += int64(len(w.free))

@@ -32,7 +32,7 @@ type scanned struct {
 func (r *recovery) add(s scanned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.file.slots[s.slot].state = unknown
+	s.file.slots[s.slot].become(unknown)
 	r.todo = append(r.todo, s)
 }
 
@@ -102,7 +102,7 @@ func (r *recovery) scanOne(s scanned) []segment.Entry {
 	switch {
 	case err != nil:
 		r.lost.Add(1)
-		r.settle(s, unreadable, false)
+		r.settle(s, unreadable)
 		return nil
 	case s.why == unclosed:
 		tag = segment.Scan(f.header.Bind(s.slot), buf, func(e segment.Entry, ok bool) {
@@ -124,17 +124,19 @@ func (r *recovery) scanOne(s scanned) []segment.Entry {
 		}
 	}
 	found := r.adopt(s.slotRef, tag, fit)
-	r.settle(s, closed, len(fit) < len(s.footer.Entries))
+	r.settle(s, closed)
+	if len(fit) < len(s.footer.Entries) {
+		f.slots[s.slot].status.Or(taint)
+	}
 	return found
 }
 
 // settle ends the doubt about a slot.
-func (r *recovery) settle(s scanned, to slotState, tainted bool) {
+func (r *recovery) settle(s scanned, to slotState) {
 	w := s.file.writer
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at := &s.file.slots[s.slot]
-	at.state, at.tainted = to, tainted
+	s.file.slots[s.slot].become(to)
 }
 
 // adopt makes found records the authoritative ones of their samples, unless there are later ones.

@@ -5,13 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"sync/atomic"
 
-	"belady/internal/core/dataset"
 	"belady/internal/core/plan"
 	"belady/internal/core/sample"
 	"belady/internal/store/segment"
+	"belady/internal/store/tier"
 	"belady/internal/store/vfs"
 )
 
@@ -22,10 +23,12 @@ type shape struct {
 	sampleMax uint32
 	cost      int64   // of all samples' records
 	waste     float64 // bytes that a full slot cannot use, on average
+	extra     int64   // slots that are not for keeping: carry fills and frees some all the time
 }
 
 // shapeOf cuts for a dataset in directories of which the smallest may use so many bytes.
-func shapeOf(s dataset.Sizes, slotBytes, quota int64, dirs int) shape {
+func shapeOf(c tier.Config, quota int64, dirs int) shape {
+	s, slotBytes := c.Sizes, c.SlotBytes
 	var largest uint32
 	var sum, squares float64
 	for id := range s.Len() {
@@ -34,6 +37,9 @@ func shapeOf(s dataset.Sizes, slotBytes, quota int64, dirs int) shape {
 		cost := float64(plan.RecordCost(size))
 		sum += cost
 		squares += cost * cost
+	}
+	if slotBytes == 0 && c.Layout == tier.Carry {
+		slotBytes = min(1<<20, powerTo(max(1, quota/8)))
 	}
 	if slotBytes == 0 {
 		slotBytes = max(1<<20, 16*plan.RecordCost(largest))
@@ -57,7 +63,12 @@ func shapeOf(s dataset.Sizes, slotBytes, quota int64, dirs int) shape {
 	}
 	slots := max(2, min(1<<30, quota/64)/slotBytes)
 	needed := int64(sum/(float64(slotBytes)-min(waste, float64(slotBytes/2))))/int64(dirs) + 2
-	return shape{slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
+	extra := int64(0)
+	if c.Layout == tier.Carry { // those open, those in two buckets that are read, those not yet free
+		kept := min(sum, float64(quota)*float64(dirs))
+		extra = 4*int64(math.Sqrt(kept/float64(slotBytes))) + 4
+	}
+	return shape{extra: extra, slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
 		sampleMax: most, cost: int64(sum), waste: waste}
 }
 
@@ -75,7 +86,7 @@ func (s shape) fits(bytes int64) uint32 {
 }
 
 // slotState is what a slot may be used for. It changes under the writer's lock.
-type slotState uint8
+type slotState uint32
 
 const (
 	blank      slotState = iota // free: no record in it counts
@@ -87,12 +98,34 @@ const (
 
 // slot is what is known of one slot: 32 bytes.
 type slot struct {
-	generation    atomic.Uint64
-	order         uint64
-	epoch, bucket uint32
-	live          atomic.Int32 // records of it that the index names
-	state         slotState
-	tainted       bool // its footer names records that are torn
+	generation atomic.Uint64
+	order      atomic.Uint64
+	part       atomic.Uint64 // epoch and bucket, of that order
+	live       atomic.Int32  // records of it that the index names
+	status     atomic.Uint32 // a slotState
+}
+
+// taint marks a slot whose footer on the device names records that are torn: until that is written
+// anew, no opening may trust it.
+const taint = 1 << 8
+
+func (s *slot) state() slotState { return slotState(s.status.Load() & (taint - 1)) }
+func (s *slot) tainted() bool    { return s.status.Load()&taint != 0 }
+
+func (s *slot) become(to slotState) {
+	s.status.Store(s.status.Load()&taint | uint32(to))
+}
+
+func (s *slot) target() target {
+	part := s.part.Load()
+	return target{s.order.Load(), uint32(part >> 32), uint32(part)}
+}
+
+// begin gives a slot to a fill, or to what a footer says it was filled for.
+func (s *slot) begin(t segment.Tag) {
+	s.generation.Store(t.Generation)
+	s.order.Store(t.Order)
+	s.part.Store(uint64(t.Epoch)<<32 | uint64(t.Bucket))
 }
 
 // file is one segment of a log.

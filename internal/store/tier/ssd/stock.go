@@ -13,7 +13,11 @@ import (
 // stock makes a segment, ahead of the slots being needed. The last one that a quota has room for
 // may be smaller.
 func (w *writer) stock(now time.Time) {
-	slots := w.log.shape.fits(w.dir.room(&w.promise))
+	room := w.dir.room(&w.promise)
+	if w.log.follow.Load() != nil { // slots fall free again: more than was claimed is waste
+		room = min(room, w.dir.promisedTo(&w.promise))
+	}
+	slots := w.log.shape.fits(room)
 	if slots == 0 {
 		w.ranOut(now, fmt.Errorf("%w: %s has no room for another slot of %d bytes", tier.ErrFull,
 			w.dir.path, w.log.shape.slotBytes))
@@ -59,8 +63,8 @@ func (w *writer) ranOut(now time.Time, err error) {
 func (w *writer) finish() error {
 	<-w.done
 	w.mu.Lock()
-	if w.open != nil {
-		w.close(w.open)
+	for _, f := range w.opens {
+		w.close(f)
 	}
 	w.mu.Unlock()
 	for w.dir.health.writable() {

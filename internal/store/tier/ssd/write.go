@@ -1,11 +1,8 @@
 package ssd
 
 import (
-	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"belady/internal/core/sample"
@@ -36,8 +33,8 @@ type writer struct {
 	buffered atomic.Int32 // fills whose bytes are in memory
 
 	mu       sync.Mutex
-	open     *fill   // takes appends; nil: none does
-	fills    []*fill // all that are not wholly synced, in the sequence they were begun
+	opens    map[target]*fill // take appends
+	fills    []*fill          // all that are not wholly synced, in the sequence they were begun
 	free     []slotRef
 	spare    [][]byte  // slots' buffers, not in use
 	buffers  int       // all of them
@@ -47,6 +44,7 @@ type writer struct {
 	unsynced int64     // bytes written since the last sync
 	since    time.Time // of the first of them
 	looked   time.Time // which file system is there
+	hurry    bool      // sync as soon as what is closed is written
 	promise  promise
 }
 
@@ -59,88 +57,112 @@ type slotRef struct {
 // fill is one slot on its way to the device.
 type fill struct {
 	slotRef
+	target
 	builder segment.Builder
 	bytes   []byte    // of the slot; nil once all are written
 	written uint32    // up to here
 	closed  bool      // the footer is built
 	synced  int       // so many of its entries are
 	since   time.Time // of its oldest unwritten record
+	shade   uint64    // the generation of a tainted footer that it writes over; 0: none
 }
 
 func newWriter(l *log, d *dir) *writer {
-	return &writer{log: l, dir: d, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &writer{log: l, dir: d, opens: map[target]*fill{},
+		wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// append adds a record to the open slot, and begins one if there is none or it is full.
-func (w *writer) append(id sample.ID, b []byte) error {
+// append adds a record to the open slot of its target, or to a new one if that is full.
+func (w *writer) append(t target, id sample.ID, b []byte) error {
 	if !w.dir.health.writable() {
 		return tier.ErrDown
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.open == nil {
-		if err := w.begin(); err != nil {
-			return err
+	f := w.opens[t]
+	if f != nil {
+		if e, ok := f.builder.Add(id, b); ok {
+			w.added(f, e)
+			return nil
 		}
+		w.close(f)
 	}
-	e, ok := w.open.builder.Add(id, b)
+	f, err := w.begin(t)
+	if err != nil {
+		return err
+	}
+	e, ok := f.builder.Add(id, b)
 	if !ok {
-		w.close(w.open)
-		if err := w.begin(); err != nil {
-			return err
-		}
-		if e, ok = w.open.builder.Add(id, b); !ok {
-			return tier.ErrFull
-		}
+		return tier.ErrFull
 	}
-	f := w.open
+	w.added(f, e)
+	return nil
+}
+
+// added lets a record be found that has no older copy; one that has is found when it is synced.
+func (w *writer) added(f *fill, e segment.Entry) {
 	if f.since.IsZero() {
 		f.since = w.log.now()
 		w.nudge()
 	}
-	w.log.counts.pending.Add(int64(len(b)))
+	w.log.counts.pending.Add(int64(e.Length))
 	w.log.hold(f.file, f.slot, e)
 	if f.builder.Used()-f.written >= pieceMin {
 		w.nudge()
 	}
-	return nil
 }
 
 // begin opens a slot for appends, without any I/O: slots are made ahead by the goroutine.
-func (w *writer) begin() error {
+func (w *writer) begin(t target) (*fill, error) {
 	if w.full.IsZero() && w.short() {
 		w.nudge()
 	}
 	if len(w.free) == 0 {
-		if w.full.IsZero() {
-			return tier.ErrBusy
+		if w.full.IsZero() && w.short() || w.frees() {
+			return nil, tier.ErrBusy
 		}
-		return tier.ErrFull
+		return nil, tier.ErrFull
 	}
 	buf, ok := w.buffer()
 	if !ok {
-		return tier.ErrBusy
+		return nil, tier.ErrBusy
 	}
 	ref := w.free[0]
 	w.free = w.free[1:]
-	f := &fill{slotRef: ref, bytes: buf}
+	f := &fill{slotRef: ref, target: t, bytes: buf}
 	generation := w.log.generation.Add(1)
 	at := &ref.file.slots[ref.slot]
-	at.generation.Store(generation)
-	at.state, at.tainted = filling, false
+	if at.tainted() {
+		f.shade = at.generation.Load()
+	}
+	at.become(filling)
+	at.begin(t.tag(generation))
 	ref.file.top = max(ref.file.top, generation)
-	f.builder.Begin(ref.file.header.Bind(ref.slot), segment.Tag{Generation: generation}, buf)
-	w.open = f
+	f.builder.Begin(ref.file.header.Bind(ref.slot), t.tag(generation), buf)
+	w.opens[t] = f
 	w.fills = append(w.fills, f)
 	w.buffered.Add(1)
-	return nil
+	return f, nil
+}
+
+// frees tells whether a sync will let slots fall free, and has it done soon.
+func (w *writer) frees() bool {
+	if w.log.follow.Load() == nil || w.unsynced == 0 && len(w.fills) == len(w.opens) {
+		return false
+	}
+	w.hurry = true
+	w.nudge()
+	return true
 }
 
 // short tells whether another segment should be made, so that appends do not have to wait for one.
 func (w *writer) short() bool {
 	left := w.log.shape.cost - w.log.counts.used.Load()
 	switch {
-	case !w.wanted() || left <= 0:
+	case w.log.follow.Load() != nil:
+		open := int(w.log.BucketBytes()/int64(w.log.shape.slotBytes)) / len(w.log.writers)
+		return len(w.free) < open+16 && w.dir.promisedTo(&w.promise) > int64(w.log.shape.slotBytes)
+	case w.complete() || left <= 0:
 		return false
 	case len(w.free) == 0:
 		return true
@@ -155,20 +177,27 @@ func (w *writer) buffer() ([]byte, bool) {
 		w.spare = w.spare[:n-1]
 		return buf, true
 	}
-	if w.buffers >= max(2, bufferBytes/int(w.log.shape.slotBytes)) {
+	if w.buffers >= w.buffersMax() {
 		return nil, false
 	}
 	w.buffers++
 	return vfs.Aligned(int(w.log.shape.slotBytes)), true
 }
 
+// buffersMax bounds the slots in memory: those being written, and in carry two epochs' open ones.
+func (w *writer) buffersMax() int {
+	n := max(2, bufferBytes/int(w.log.shape.slotBytes))
+	if w.log.follow.Load() != nil {
+		n += 2 * int(w.log.BucketBytes()/int64(w.log.shape.slotBytes)+1)
+	}
+	return n
+}
+
 // close builds the footer of a slot that takes no more.
 func (w *writer) close(f *fill) {
 	f.builder.Close(f.file.durable)
 	f.closed = true
-	if w.open == f {
-		w.open = nil
-	}
+	delete(w.opens, f.target)
 	w.nudge()
 }
 
@@ -181,18 +210,38 @@ func (w *writer) nudge() {
 
 // copyOut copies a record's bytes from memory, if its slot is not wholly written yet.
 func (w *writer) copyOut(f *file, slot, at uint32, dst []byte) bool {
-	if w.buffered.Load() == 0 {
+	if w.buffered.Load() == 0 || f.slots[slot].state() != filling {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, fill := range w.fills {
-		if fill.file == f && fill.slot == slot && fill.bytes != nil {
-			copy(dst, fill.bytes[at+segment.RecordHeader:])
-			return true
+	fill := w.inMemory(slotRef{f, slot})
+	if fill == nil {
+		return false
+	}
+	copy(dst, fill.bytes[at+segment.RecordHeader:])
+	return true
+}
+
+// copySlot copies all that is in a slot so far, if that is in memory.
+func (w *writer) copySlot(ref slotRef, dst []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fill := w.inMemory(ref)
+	if fill == nil {
+		return false
+	}
+	copy(dst, fill.bytes[:fill.builder.Used()])
+	return true
+}
+
+func (w *writer) inMemory(ref slotRef) *fill {
+	for _, f := range w.fills {
+		if f.slotRef == ref && f.bytes != nil {
+			return f
 		}
 	}
-	return false
+	return nil
 }
 
 // emptied is called when the last record of a slot lost its authority: the slot is free, unless it
@@ -205,8 +254,8 @@ func (w *writer) emptied(f *file, slot uint32) {
 
 func (w *writer) reuse(f *file, slot uint32) {
 	s := &f.slots[slot]
-	if s.state == closed && s.live.Load() == 0 && !f.shut {
-		s.state = blank
+	if s.state() == closed && s.live.Load() == 0 && !f.shut {
+		s.become(blank)
 		w.free = append(w.free, slotRef{f, slot})
 		w.full = time.Time{}
 	}
@@ -254,7 +303,8 @@ func (w *writer) step(now time.Time) bool {
 	}
 	w.mu.Lock()
 	stock := w.short() && now.Sub(w.full) >= fullPause
-	due := w.unsynced >= syncBytes || w.unsynced > 0 && now.Sub(w.since) >= syncAge
+	due := w.unsynced >= w.syncAt() || w.unsynced > 0 && now.Sub(w.since) >= syncAge
+	hurry := w.hurry && w.unsynced > 0
 	var f *fill
 	var from, to uint32
 	if !stock && !due {
@@ -268,15 +318,26 @@ func (w *writer) step(now time.Time) bool {
 		w.sync()
 	case f != nil:
 		w.write(f, from, to, now)
+	case hurry:
+		w.sync()
 	default:
 		return false
 	}
 	return true
 }
 
-// wanted tells whether anything may still be appended.
-func (w *writer) wanted() bool {
-	return w.log.counts.samples.Load() < int64(len(w.log.index.places))
+// syncAt is how much is written between syncs. In carry slots fall free by them.
+func (w *writer) syncAt() int64 {
+	if w.log.follow.Load() == nil {
+		return syncBytes
+	}
+	return min(syncBytes, w.log.BucketBytes()/int64(len(w.log.writers)))
+}
+
+// complete tells whether nothing more will be appended, since all is held.
+func (w *writer) complete() bool {
+	return w.log.follow.Load() == nil &&
+		w.log.counts.samples.Load() >= int64(len(w.log.index.places))
 }
 
 // pause is how long there is nothing to do, unless there is a nudge.
@@ -290,7 +351,7 @@ func (w *writer) pause(now time.Time) time.Duration {
 	if w.unsynced > 0 {
 		pause = min(pause, syncAge-now.Sub(w.since))
 	}
-	if f := w.open; f != nil && !f.since.IsZero() {
+	if f := w.opens[target{}]; f != nil && !f.since.IsZero() {
 		pause = min(pause, pieceAge-now.Sub(f.since))
 	}
 	return max(pause, time.Millisecond)
@@ -299,8 +360,10 @@ func (w *writer) pause(now time.Time) time.Duration {
 // piece picks what is written next: of the oldest fill that has whole pieces, or whose records have
 // waited.
 func (w *writer) piece(now time.Time) (f *fill, from, to uint32) {
-	if w.open != nil && !w.wanted() {
-		w.close(w.open)
+	if w.complete() {
+		for _, f := range w.opens {
+			w.close(f)
+		}
 	}
 	for _, f := range w.fills {
 		if f.bytes == nil {
@@ -310,6 +373,8 @@ func (w *writer) piece(now time.Time) (f *fill, from, to uint32) {
 		switch {
 		case f.closed:
 			from, to = f.rest()
+		case f.order != 0: // carried: its samples have another copy, or can wait
+			continue
 		case !f.since.IsZero() && now.Sub(f.since) >= pieceAge:
 			f.builder.Skip()
 			from, to = f.written, f.builder.Used()
@@ -347,6 +412,7 @@ func (w *writer) write(f *fill, from, to uint32, now time.Time) {
 	n, err := f.file.io.WriteAt(f.bytes[from:to], f.file.header.SlotAt(f.slot)+int64(from))
 	w.log.counts.written.Add(int64(n))
 	w.dir.memo.wrote(int64(n), now)
+	w.log.wears(w.dir)
 	if err != nil {
 		w.abandon(f.file, err)
 		return
@@ -371,134 +437,4 @@ func (w *writer) recycle(f *fill) {
 	w.spare = append(w.spare, f.bytes)
 	f.bytes = nil
 	w.buffered.Add(-1)
-}
-
-// covered is how much of a fill a sync covers that begins now.
-type covered struct {
-	fill    *fill
-	entries int
-	whole   bool
-}
-
-// sync makes what was written durable, file by file.
-func (w *writer) sync() {
-	w.mu.Lock()
-	byFile := map[*file][]covered{}
-	for _, f := range w.fills {
-		entries := f.builder.Entries()
-		n, _ := slices.BinarySearchFunc(entries, f.written, func(e segment.Entry, to uint32) int {
-			return int(int64(e.End()) - int64(to) - 1) // the first that ends behind it
-		})
-		if f.bytes == nil {
-			n = len(entries)
-		}
-		byFile[f.file] = append(byFile[f.file], covered{f, n, f.bytes == nil})
-	}
-	w.unsynced = 0
-	w.mu.Unlock()
-	for f, fills := range byFile {
-		if err := f.io.Sync(); err != nil {
-			w.abandon(f, err)
-			continue
-		}
-		if w.commit(f, fills) {
-			if err := f.writeHeaders(true); err != nil {
-				w.abandon(f, err)
-			}
-		}
-	}
-	w.tidy()
-}
-
-// commit notes what a sync of a file covered, and tells whether its headers should say so: all its
-// slots are closed.
-func (w *writer) commit(f *file, fills []covered) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range fills {
-		for _, e := range c.fill.builder.Entries()[c.fill.synced:c.entries] {
-			w.log.counts.pending.Add(-int64(e.Length))
-		}
-		c.fill.synced = c.entries
-		if c.whole {
-			f.slots[c.fill.slot].state = closed
-			w.fills = slices.DeleteFunc(w.fills, func(o *fill) bool { return o == c.fill })
-			w.reuse(f, c.fill.slot)
-		}
-	}
-	w.raise(f)
-	for i := range f.slots {
-		if f.slots[i].state != closed {
-			return false
-		}
-	}
-	return true
-}
-
-// raise moves a file's durable generation up to the first that is not wholly synced. It follows a
-// sync of the file.
-func (w *writer) raise(f *file) {
-	f.durable = f.top
-	for _, open := range w.fills {
-		if open.file == f {
-			f.durable = min(f.durable, open.builder.Tag().Generation-1)
-		}
-	}
-	for i := range f.slots { // the next opening must verify these, too
-		s := &f.slots[i]
-		if (s.state == unknown || s.tainted) && s.generation.Load() > 0 {
-			f.durable = min(f.durable, s.generation.Load()-1)
-		}
-	}
-	f.header.Durable = f.durable
-}
-
-// tidy gives memory back once nothing more will be appended soon.
-func (w *writer) tidy() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.fills) > 1 {
-		return
-	}
-	for _, buf := range w.spare {
-		vfs.Free(buf)
-	}
-	w.buffers -= len(w.spare)
-	w.spare = nil
-}
-
-// abandon gives a file up for writing after a write or a sync of it failed. What was synced in it
-// is read on; what was not is lost, since nobody knows what of it the device has.
-func (w *writer) abandon(f *file, err error) {
-	var ids []sample.ID
-	w.mu.Lock()
-	f.shut = true
-	w.free = slices.DeleteFunc(w.free, func(r slotRef) bool { return r.file == f })
-	w.fills = slices.DeleteFunc(w.fills, func(fill *fill) bool {
-		if fill.file != f {
-			return false
-		}
-		for _, e := range fill.builder.Entries()[fill.synced:] {
-			w.log.counts.pending.Add(-int64(e.Length))
-			if w.log.unhold(e.ID, f.place(fill.slot, e.At)) {
-				ids = append(ids, e.ID)
-			}
-		}
-		w.recycle(fill)
-		f.slots[fill.slot].state = closed
-		if w.open == fill {
-			w.open = nil
-		}
-		return true
-	})
-	w.mu.Unlock()
-	w.log.changed(false, ids)
-	w.log.counts.dropped.Add(int64(len(ids)))
-	w.log.tell(tier.Notice{Kind: tier.Dropped, Dir: w.dir.path, Samples: int64(len(ids)), Err: err,
-		Text: "writing " + f.name + " failed: what was not synced is read from the origin again"})
-	if errors.Is(err, syscall.ENOSPC) {
-		w.ranOut(w.log.now(), err)
-		return
-	}
-	w.log.failed(w.dir, err)
 }

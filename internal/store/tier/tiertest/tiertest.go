@@ -118,6 +118,15 @@ func (s Sizes) PutAll(t testing.TB, l tier.Log) {
 	}
 }
 
+// GetIn reads one sample in an epoch. Wrong bytes fail the test.
+func (s Sizes) GetIn(t testing.TB, l tier.Log, epoch int32, id sample.ID) error {
+	t.Helper()
+	reads := []tier.Read{{ID: id, Dst: make([]byte, s[id])}}
+	l.Read(epoch, reads)
+	s.check(t, reads[0])
+	return reads[0].Err
+}
+
 // Get reads samples in one call and returns the error of each. Wrong bytes fail the test.
 func (s Sizes) Get(t testing.TB, l tier.Log, ids ...sample.ID) []error {
 	t.Helper()

@@ -1,0 +1,247 @@
+package ssd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"belady/internal/core/plan"
+	"belady/internal/core/sample"
+	"belady/internal/store/segment"
+	"belady/internal/store/tier"
+)
+
+// target is what a slot is filled for; the zero one is no order's.
+type target struct {
+	order         uint64
+	epoch, bucket uint32
+}
+
+// lateBucket has the samples that were carried once their epoch's buckets were closed: read singly.
+const lateBucket = math.MaxUint32
+
+func (t target) tag(generation uint64) segment.Tag {
+	return segment.Tag{Generation: generation, Order: t.order, Epoch: t.epoch, Bucket: t.bucket}
+}
+
+// following is the order that a log is carried along.
+type following struct {
+	order uint64
+	lent  int64
+	worn  atomic.Bool // the day's bytes are written
+
+	mu      sync.Mutex
+	courses []*course // of two epochs at most, the later one last
+}
+
+// course is where the samples of one epoch are wanted.
+type course struct {
+	epoch   uint32
+	buckets []uint16
+	carried []atomic.Uint64 // a bit a sample
+	ended   atomic.Bool     // its epoch is being read: its slots are closed
+}
+
+func (f *following) course(epoch uint32) *course {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.courses {
+		if c.epoch == epoch {
+			return c
+		}
+	}
+	return nil
+}
+
+func (c *course) take(id sample.ID) bool {
+	bit := uint64(1) << (id % 64)
+	return c.carried[id/64].Or(bit)&bit == 0
+}
+
+func (c *course) giveBack(id sample.ID) {
+	c.carried[id/64].And(^(uint64(1) << (id % 64)))
+}
+
+// BucketBytes is how many bytes of samples a bucket should have: √(kept · slot), which makes the
+// memory for open slots and the memory for a bucket equal.
+func (l *log) BucketBytes() int64 {
+	kept := float64(min(l.shape.cost, l.counts.capacity.Load()))
+	return max(int64(math.Sqrt(kept*float64(l.shape.slotBytes))), int64(l.shape.slotBytes))
+}
+
+// Follow begins to carry samples, as they are read in the epoch before, to their buckets of epoch.
+func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
+	if !l.gate.enter() {
+		return tier.ErrDown
+	}
+	defer l.gate.leave()
+	if l.layout != tier.Carry {
+		return fmt.Errorf("follow an order: the log of %s is %s", l.config.Name, l.layout)
+	}
+	if order == 0 || len(buckets) != len(l.index.places) {
+		return errors.New("follow an order: it is not one of this dataset")
+	}
+	f := l.follow.Load()
+	if f == nil || f.order != order {
+		l.Unfollow()
+		var err error
+		if f, err = l.begins(order); err != nil {
+			return err
+		}
+	}
+	c := &course{epoch: uint32(epoch), buckets: buckets,
+		carried: make([]atomic.Uint64, (len(buckets)+63)/64)}
+	for id := range sample.ID(len(buckets)) {
+		p, _ := l.index.get(id)
+		if p != 0 && l.targetOf(p) == (target{order, c.epoch, l.targetOf(p).bucket}) {
+			c.take(id)
+		}
+	}
+	f.mu.Lock()
+	f.courses = append(slices.DeleteFunc(f.courses, func(o *course) bool {
+		return o.epoch == c.epoch || o.epoch+1 < c.epoch
+	}), c)
+	f.mu.Unlock()
+	f.worn.Store(l.worn())
+	l.follow.Store(f)
+	return nil
+}
+
+// begins checks whether an order can be followed. Slots filled for another one fall free late, so
+// that there must be room for a second copy of what lies in those.
+func (l *log) begins(order uint64) (*following, error) {
+	foreign, free := int64(0), int64(0)
+	for _, file := range *l.files.Load() {
+		for i := range file.slots {
+			s := &file.slots[i]
+			if s.live.Load() > 0 && s.order.Load() != order {
+				foreign += int64(file.header.SlotBytes)
+			}
+		}
+	}
+	for _, w := range l.writers {
+		w.mu.Lock()
+		free += int64(len(w.free)) * int64(l.shape.slotBytes)
+		w.mu.Unlock()
+		free += w.dir.room(&w.promise)
+	}
+	if foreign > 0 && free < foreign+foreign/10 {
+		return nil, fmt.Errorf("follow an order: the log of %s was filled for another one, and a "+
+			"second copy of it takes %d bytes: %d are free", l.config.Name, foreign, free)
+	}
+	f := &following{order: order, lent: 3 * l.BucketBytes()}
+	if l.config.Lend != nil && !l.config.Lend(f.lent) {
+		return nil, fmt.Errorf("follow an order: carrying takes %d bytes of memory", f.lent)
+	}
+	return f, nil
+}
+
+// Unfollow ends carrying. What was carried stays where it is, and is read as in static.
+func (l *log) Unfollow() {
+	f := l.follow.Swap(nil)
+	if f == nil {
+		return
+	}
+	for _, w := range l.writers {
+		w.endAll(func(t target) bool { return t.order == f.order })
+	}
+	l.chains.drop()
+	if l.config.Return != nil {
+		l.config.Return(f.lent)
+	}
+}
+
+// worn tells whether some directory has had its bytes for the day.
+func (l *log) worn() bool {
+	for _, w := range l.writers {
+		if w.dir.memo.today(l.now()) >= w.dir.wear {
+			return true
+		}
+	}
+	return false
+}
+
+// wears stops carrying once the day's bytes are written.
+func (l *log) wears(d *dir) {
+	f := l.follow.Load()
+	if f == nil || d.memo.today(l.now()) < d.wear || !f.worn.CompareAndSwap(false, true) {
+		return
+	}
+	l.tell(tier.Notice{Kind: tier.Worn, Dir: d.path, Bytes: d.wear,
+		Text: "the bytes of the day are written: nothing is carried until the next epoch that begins " +
+			"with some left"})
+}
+
+// wanted returns what a sample read in epoch is appended for, its bucket of the next one if the log
+// follows an order; and whether it is to be appended at all.
+func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course, ok bool) {
+	f := l.follow.Load()
+	if f == nil || f.worn.Load() {
+		return target{}, nil, !held
+	}
+	if before := f.course(uint32(epoch)); before != nil && before.ended.CompareAndSwap(false, true) {
+		for _, w := range l.writers { // its epoch is being read
+			w.endAll(func(t target) bool { return t.order == f.order && t.epoch == before.epoch })
+		}
+	}
+	c = f.course(uint32(epoch) + 1)
+	if c == nil {
+		return target{}, nil, !held
+	}
+	if !c.take(id) {
+		return target{}, nil, false
+	}
+	t = target{f.order, c.epoch, uint32(c.buckets[id])}
+	if c.ended.Load() {
+		t.bucket = lateBucket
+	}
+	return t, c, true
+}
+
+// endAll closes the open slots of some targets and has them synced soon.
+func (w *writer) endAll(which func(target) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t, f := range w.opens {
+		if which(t) {
+			w.close(f)
+			w.hurry = true
+		}
+	}
+}
+
+// targetOf is what the slot of a place was filled for.
+func (l *log) targetOf(p place) target {
+	f := l.fileOf(p)
+	slot, _ := f.locate(p)
+	return f.slots[slot].target()
+}
+
+// moveIn makes the synced copies of carried samples the authoritative records. It returns the slots
+// that have none left.
+func (w *writer) moveIn(f *fill, entries []segment.Entry) (emptied []slotRef) {
+	l := w.log
+	s := &f.file.slots[f.slot]
+	for _, e := range entries {
+		to := f.file.place(f.slot, e.At)
+		was, ok := l.supersede(e, to, s.generation.Load())
+		if !ok || was == to {
+			continue
+		}
+		s.live.Add(1)
+		if was == 0 { // it was given up meanwhile
+			l.counts.samples.Add(1)
+			l.counts.used.Add(plan.RecordCost(e.Length))
+			continue
+		}
+		old := l.fileOf(was)
+		slot, _ := old.locate(was)
+		if old.slots[slot].live.Add(-1) == 0 {
+			emptied = append(emptied, slotRef{old, slot})
+		}
+	}
+	return emptied
+}

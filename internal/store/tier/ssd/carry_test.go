@@ -1,0 +1,197 @@
+package ssd
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"belady/internal/core/sample"
+	"belady/internal/store/tier"
+	"belady/internal/store/tier/tiertest"
+	"belady/internal/store/vfs"
+)
+
+// job reads a dataset epoch by epoch, each in another sequence.
+type job struct {
+	sizes tiertest.Sizes
+	order uint64
+}
+
+func (j job) epoch(e int) []int {
+	return rand.New(rand.NewPCG(uint64(e), j.order)).Perm(len(j.sizes))
+}
+
+// buckets deals an epoch into stretches of so many bytes.
+func (j job) buckets(e int, bytes int64) []uint16 {
+	of := make([]uint16, len(j.sizes))
+	sum := int64(0)
+	for _, id := range j.epoch(e) {
+		of[id] = uint16(sum / bytes)
+		sum += int64(j.sizes[id])
+	}
+	return of
+}
+
+func (j job) follow(t testing.TB, l *log, e int) {
+	t.Helper()
+	if err := l.Follow(j.order, e, j.buckets(e, l.BucketBytes())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read does what a rank's fetch does: read from the log, or the origin, and carry.
+func (j job) read(t testing.TB, l *log, e int, id sample.ID) (hit bool) {
+	t.Helper()
+	err := j.sizes.GetIn(t, l, int32(e), id)
+	if err != nil && !errors.Is(err, tier.ErrAbsent) {
+		t.Errorf("Read %d: %v", id, err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if !errors.Is(l.Append(int32(e), id, j.sizes.Bytes(id)), tier.ErrBusy) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return err == nil
+}
+
+// Several epochs are carried within little more than the dataset: all samples come from the log,
+// most of them with their buckets.
+func TestCarry(t *testing.T) {
+	j := job{make(tiertest.Sizes, 12_000), 77}
+	total := int64(0)
+	for i := range j.sizes {
+		j.sizes[i] = uint32(2000 + i*7919%2000)
+		total += int64(j.sizes[i])
+	}
+	d := open(t, total*125/100, folderFS(t))
+	config := j.sizes.Config(1)
+	config.Layout, config.SlotBytes = tier.Carry, 64<<10
+	d.dirs[0].wear = 1 << 40
+	l := tiertest.Open(t, d, config).(*log)
+	for e := range 4 {
+		j.follow(t, l, e+1)
+		ids := j.epoch(e)
+		var next, misses int
+		var mu sync.Mutex
+		var readers sync.WaitGroup
+		for range 8 {
+			readers.Go(func() {
+				for {
+					mu.Lock()
+					i := next
+					next++
+					mu.Unlock()
+					if i >= len(ids) {
+						return
+					}
+					if !j.read(t, l, e, sample.ID(ids[i])) {
+						mu.Lock()
+						misses++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		readers.Wait()
+		t.Logf("epoch %d: %d misses, %d with their buckets, usage %+v", e, misses,
+			l.counts.bucketed.Load(), l.Usage())
+		if n := l.counts.bucketed.Swap(0); e > 1 && n < int64(len(ids)/2) {
+			t.Errorf("epoch %d: only %d of %d samples came with their buckets", e, n, len(ids))
+		}
+		if e > 0 && misses > 0 {
+			t.Errorf("epoch %d: %d samples were read from the origin again", e, misses)
+		}
+	}
+	if err := errors.Join(l.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// As TestPowerCuts, with a job that carries the log along its order.
+func TestCarryPowerCuts(t *testing.T) {
+	for seed := range crashSeeds(t) / 3 { // each is longer
+		h := newHistory(t, seed)
+		h.config.Layout = tier.Carry
+		h.config.SlotBytes = 128 << 10
+		c := carried{history: h, job: job{h.sizes, 1 + seed}}
+		for range 4 {
+			c.live()
+			if t.Failed() {
+				t.Fatalf("seed %d", seed)
+			}
+		}
+	}
+}
+
+// carried is a history of a log that is carried.
+type carried struct {
+	*history
+	job
+	e, at int // where the job is
+}
+
+func (c *carried) live() {
+	var under []vfs.FS
+	for _, f := range c.files {
+		under = append(under, f)
+	}
+	d, time := stepped(c.t, 6<<20, under...)
+	opened, err := d.Open(c.config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l := opened.(*log)
+	c.check(l)
+	c.follow(c.t, l, c.e+1)
+	if c.r.IntN(5) > 0 {
+		c.cutSoon(120)
+	}
+	for n := 100 + c.r.IntN(800); n > 0 && !c.cut(); n-- {
+		c.step(l, time)
+	}
+	if !c.cut() && c.r.IntN(3) == 0 {
+		c.heal()
+		if err := l.Close(); err != nil {
+			c.t.Error(err)
+		}
+		c.note(l)
+	}
+	c.at = c.r.IntN(c.at + 1) // an older checkpoint is resumed
+	for i, f := range c.files {
+		c.files[i] = f.Cut()
+	}
+	_, _ = l.Close(), d.Close() // of a machine without power
+}
+
+// step reads the next sample of the job, and lets the writers work now and then.
+func (c *carried) step(l *log, at *clock) {
+	if c.at == len(c.history.sizes) {
+		c.e, c.at = c.e+1, 0
+		c.follow(c.t, l, c.e+1)
+	}
+	id := sample.ID(c.epoch(c.e)[c.at])
+	c.at++
+	held := l.holds(id)
+	err := c.history.sizes.GetIn(c.t, l, int32(c.e), id)
+	if err != nil && held && !c.cut() {
+		c.t.Errorf("Read %d: %v", id, err)
+	}
+	err = l.Append(int32(c.e), id, c.history.sizes.Bytes(id))
+	if errors.Is(err, tier.ErrBusy) {
+		l.work()
+		_ = l.Append(int32(c.e), id, c.history.sizes.Bytes(id))
+	}
+	if c.r.IntN(10) == 0 {
+		at.advance(5 * syncAge / 20)
+		l.work()
+		c.note(l)
+	}
+}
+
+func (l *log) holds(id sample.ID) bool {
+	p, _ := l.index.get(id)
+	return p != 0
+}
