@@ -10,6 +10,7 @@ import (
 	"belady/internal/core/order"
 	"belady/internal/node/daemon"
 	"belady/internal/node/event"
+	"belady/internal/node/wire"
 	"belady/internal/store/tier"
 	"belady/internal/store/tier/ssd"
 )
@@ -193,5 +194,35 @@ func TestLogsMakeRoom(t *testing.T) {
 	}
 	if s := n.of("two"); s.Ssd.Samples != 400 || s.Ssd.Lost > 0 {
 		t.Errorf("the log that was being read has %+v", *s.Ssd)
+	}
+}
+
+// TestACarriedLog is read in the order of each epoch, through restarts, in the middle of an epoch
+// too; the origin is asked for nothing twice but, after a restart, for what memory had kept.
+func TestACarriedLog(t *testing.T) {
+	d := newDisks(t, 256*mib)
+	n := start(t, 48*mib, func(c *daemon.Config) { c.Disks, c.Layout = d, tier.Carry })
+	all := n.addSynth("d", "throttle+", "samples=16000&size=3KB&spread=0.5&throttle.latency=1ms")
+	n.mustRead(reading{Attach: all.attach(order.Random, 64, 4), data: all, depth: 3})
+	if got := n.counters().Requests.Load(); got != uint64(all.len) {
+		t.Errorf("four epochs make %d requests for %d samples", got, all.len)
+	}
+	s := n.quiet("d")
+	if s.Ssd.Layout != tier.Carry || s.Ssd.Written < 2*s.Ssd.Used || s.Ssd.Lost > 0 {
+		t.Errorf("nothing was carried: %+v, %v", *s.Ssd, n.told("log-layout"))
+	}
+	if s.Ssd.Disk > 115*all.bytes/100+64*mib {
+		t.Errorf("%d bytes on ssd for %d of samples", s.Ssd.Disk, all.bytes)
+	}
+	kept := s.Pump.KeptBytes / (all.bytes / int64(all.len))
+	for _, from := range []wire.Start{{Epoch: 4}, {Epoch: 3, Batch: 100}} {
+		n.restarted(d)
+		on := all.attach(order.Random, 64, 6)
+		on.Start = from
+		n.mustRead(reading{Attach: on, data: all, depth: 3})
+		got := int64(n.counters().Requests.Load())
+		if got > kept+kept/10 {
+			t.Errorf("after a restart there are %d requests, %d samples were in memory", got, kept)
+		}
 	}
 }

@@ -224,7 +224,7 @@ func (d *Daemon) newWorld(
 		aside = min(ranks*session.RingBytes(d.pool, set, a.Order.Batch), d.RAM/4)
 	}
 	if p.log != nil {
-		aside += min(p.log.Memory(), d.RAM/4)
+		aside += min(p.log.Memory(), d.RAM/2)
 	}
 	bytes, err := d.grant(ctx, p, set, d.RAM-aside)
 	if err != nil {

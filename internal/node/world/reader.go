@@ -135,7 +135,7 @@ func (r *reader) run(slot **claim) {
 // record stands.
 func (r *reader) carry(job *fetch, t *task) {
 	if job.log.Has(int(t.at)) {
-		_ = r.world.Log.Append(job.epoch, t.id, t.dst)
+		_ = r.world.append(job, t)
 	}
 }
 
@@ -170,28 +170,31 @@ func (r *reader) close() {
 	r.wg.Wait()
 }
 
-// keep appends a sample that came from the origin, and notes if the log does not have it after
-// all. A log that is busy is waited for: its device has no more to give, and to read a sample from
-// the origin twice costs more. But while a rank waits for a batch, not for long, and not again soon
-// if that was in vain.
+// keep appends a sample that came from the origin, and notes if the log does not have it after all.
 func (w *World) keep(job *fetch, t *task) bool {
+	err := w.append(job, t)
+	if err != nil {
+		job.unlog(t, errors.Is(err, tier.ErrBusy))
+	}
+	return err == nil
+}
+
+// append appends a sample. A log that is busy is waited for: its device has no more to give, and to
+// read a sample from the origin twice, or to carry only some, costs more. But while a rank waits
+// for a batch, not for long, and not again soon if that was in vain.
+func (w *World) append(job *fetch, t *task) error {
 	for begun := time.Now(); ; time.Sleep(busyPause) {
 		err := w.Log.Append(job.epoch, t.id, t.dst)
-		if err == nil {
-			return true
+		if err == nil || !errors.Is(err, tier.ErrBusy) {
+			return err
 		}
-		if !errors.Is(err, tier.ErrBusy) {
-			job.unlog(t, false)
-			return false
-		}
-		now := time.Since(w.began)
-		patient := time.Since(begun) < busyPatience && now > time.Duration(w.vain.Load())
+		now, waited := time.Since(w.began), time.Since(begun)
+		patient := waited < busyPatience && now > time.Duration(w.vain.Load())
 		if w.behind.Load() && !patient || w.live.Load() == 0 || w.ctx.Err() != nil {
-			if time.Since(begun) >= busyPatience {
+			if waited >= busyPatience {
 				w.vain.Store(int64(now + busyRespite))
 			}
-			job.unlog(t, true)
-			return false
+			return err
 		}
 	}
 }
