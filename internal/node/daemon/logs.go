@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"belady/internal/core/dataset"
+	"belady/internal/core/perf"
 	"belady/internal/core/plan"
 	"belady/internal/core/policy"
 	"belady/internal/core/sample"
@@ -43,17 +44,49 @@ func (d *Daemon) openLog(key string, p *place, set *dataset.Set, layout tier.Lay
 	}
 }
 
-// layoutFor is the layout of a dataset's log: carry if that was asked for and the job can have it.
-func (d *Daemon) layoutFor(key string, a *wire.Attach, rule string) tier.Layout {
+// measured are directories that know their devices' rates.
+type measured interface{ Rates() (perf.Rates, error) }
+
+// layoutFor is the layout of a dataset's log: what was asked for, as far as the job can have it, or
+// what the devices' rates speak for.
+func (d *Daemon) layoutFor(
+	key string, a *wire.Attach, set *dataset.Set, rule string,
+) tier.Layout {
+	known := a.Order.Digest() != 0 && !a.Order.Repeats() && rule == policy.Default(false)
+	why := "its order is not known ahead, or its policy keeps other samples with time"
 	switch {
-	case d.Disks == nil || d.Layout != tier.Carry:
+	case d.Disks == nil || d.Layout == tier.Static || d.Layout == "":
 		return tier.Static
-	case a.Order.Digest() != 0 && !a.Order.Repeats() && rule == policy.Default(false):
+	case d.Layout == tier.Auto:
+		why = d.adviceFor(set, known && a.Epochs > 2)
+	case known:
 		return tier.Carry
 	}
-	d.tell(event.LogLayout{Dataset: key, Why: "its samples stay where they are: its order is not " +
-		"known ahead, or its policy keeps others with time"})
+	d.tell(event.LogLayout{Dataset: key, Why: "its samples on ssd stay where they are: " + why})
 	return tier.Static
+}
+
+// adviceFor says why static is taken, and whether carry may be worth asking for.
+func (d *Daemon) adviceFor(set *dataset.Set, known bool) string {
+	mean := set.TotalBytes() / int64(max(set.Len(), 1))
+	disks, ok := d.Disks.(measured)
+	if !ok || mean >= plan.Direct {
+		return "they are large enough for a device to give its rate wherever they lie"
+	}
+	rates, err := disks.Rates()
+	if err != nil {
+		return "the devices could not be measured: " + err.Error()
+	}
+	choice := perf.Choice{MeanSize: uint32(mean), Kept: set.TotalBytes(), Memory: d.RAM / 2,
+		Known: known}
+	for _, u := range d.Disks.Usage() {
+		choice.Wear += max(0, u.WearBudget-u.WrittenToday)
+	}
+	layout, why := perf.Choose(rates, choice)
+	if layout == perf.Carry {
+		why += "; --ssd-layout carry has it"
+	}
+	return why
 }
 
 // recordsOf is what the samples of a dataset take in a log that holds those of up to most bytes.

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 // disks are real folders that can be taken away and given to another daemon.
 type disks struct {
-	tier.Directories
+	*ssd.Disks
 	t *testing.T
 	o ssd.Options
 }
@@ -35,13 +36,13 @@ func newDisks(t *testing.T, quota int64) *disks {
 
 func (d *disks) reopen() {
 	d.t.Helper()
-	if d.Directories != nil {
+	if d.Disks != nil {
 		if err := d.Close(); err != nil {
 			d.t.Fatal(err)
 		}
 	}
 	var err error
-	if d.Directories, err = ssd.Open(d.o); err != nil {
+	if d.Disks, err = ssd.Open(d.o); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -223,6 +224,25 @@ func TestACarriedLog(t *testing.T) {
 		got := int64(n.counters().Requests.Load())
 		if got > kept+kept/10 {
 			t.Errorf("after a restart there are %d requests, %d samples were in memory", got, kept)
+		}
+	}
+}
+
+// TestAutoSaysWhy: the layout is chosen from what the devices were measured to give, and told.
+func TestAutoSaysWhy(t *testing.T) {
+	d := newDisks(t, 0)
+	n := start(t, 64*mib, func(c *daemon.Config) { c.Disks, c.Layout = d, tier.Auto })
+	for _, c := range []struct{ name, size, says string }{
+		{"large", "100KB", "large enough"}, {"small", "3KB", "random reads of 3000 bytes give"},
+	} {
+		all := n.addSynth(c.name, "", "samples=200&size="+c.size)
+		n.mustRead(reading{Attach: all.attach(order.Random, 16, 3), data: all, depth: 2})
+		got := n.told("log-layout")
+		if last := got[len(got)-1].String(); !strings.Contains(last, c.says) {
+			t.Errorf("%s: %s", c.name, last)
+		}
+		if u := n.of(c.name).Ssd; u.Layout != tier.Static {
+			t.Errorf("%s: %+v", c.name, *u)
 		}
 	}
 }

@@ -213,7 +213,7 @@ func (d *Daemon) newWorld(
 		}
 		p.origins = append(p.origins, safe)
 	}
-	d.openLog(key, p, set, d.layoutFor(key, a, rule))
+	d.openLog(key, p, set, d.layoutFor(key, a, set, rule))
 	// One at a time, until the memory is taken: two that open together must not count the same
 	// bytes.
 	d.granting.Lock()
@@ -223,8 +223,8 @@ func (d *Daemon) newWorld(
 		ranks := int64(min(a.Order.Ranks(), 8))
 		aside = min(ranks*session.RingBytes(d.pool, set, a.Order.Batch), d.RAM/4)
 	}
-	if p.log != nil {
-		aside += min(p.log.Memory(), d.RAM/2)
+	if p.log != nil && p.log.Memory() <= d.RAM/2 { // else it does without, and is not carried
+		aside += p.log.Memory()
 	}
 	bytes, err := d.grant(ctx, p, set, d.RAM-aside)
 	if err != nil {
