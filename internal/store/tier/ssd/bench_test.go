@@ -1,11 +1,14 @@
 package ssd
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"belady/internal/core/sample"
 	"belady/internal/store/tier"
@@ -123,4 +126,66 @@ func readSome(b *testing.B, l tier.Log, e equal, seed uint64, n int) {
 			return
 		}
 	}
+}
+
+// BenchmarkCarry reads epochs of 3 KB samples in their order, 16 a call by 32 readers, and carries
+// each to the next epoch.
+func BenchmarkCarry(b *testing.B) {
+	j := job{make(tiertest.Sizes, 400_000), 5}
+	for i := range j.sizes {
+		j.sizes[i] = 3000
+	}
+	d := open(b, 0, folderFS(b))
+	config := j.sizes.Config(1)
+	config.Layout = tier.Carry
+	l := tiertest.Open(b, d, config).(*log)
+	d.dirs[0].wear = 1 << 50
+	j.follow(b, l, 1)
+	bytes := j.sizes.Bytes(0)
+	for _, id := range j.epoch(0) {
+		for l.Append(0, sample.ID(id), bytes) != nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	e := 0
+	b.SetBytes(int64(len(j.sizes)) * 3000)
+	for b.Loop() {
+		e++
+		b.StopTimer()
+		j.follow(b, l, e+1)
+		ids := j.epoch(e)
+		b.StartTimer()
+		carryEpoch(b, l, e, ids)
+		b.ReportMetric(float64(l.counts.bucketed.Swap(0))/float64(len(ids)), "bucketed")
+		b.ReportMetric(float64(l.counts.refused.Swap(0))/float64(len(ids)), "refused")
+	}
+	closed2(b, l, d)
+}
+
+func carryEpoch(b *testing.B, l *log, e int, ids []int) {
+	var next atomic.Int64
+	var readers sync.WaitGroup
+	for range 32 {
+		readers.Go(func() {
+			const n = 16
+			buf := make([]byte, n*3000)
+			for {
+				from := int(next.Add(n)) - n
+				if from >= len(ids) {
+					return
+				}
+				reads := make([]tier.Read, 0, n)
+				for i, id := range ids[from:min(from+n, len(ids))] {
+					reads = append(reads, tier.Read{ID: sample.ID(id), Dst: buf[i*3000:][:3000]})
+				}
+				l.Read(int32(e), reads)
+				for _, r := range reads {
+					for r.Err == nil && errors.Is(l.Append(int32(e), r.ID, r.Dst), tier.ErrBusy) {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			}
+		})
+	}
+	readers.Wait()
 }

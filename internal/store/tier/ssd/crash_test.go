@@ -27,7 +27,7 @@ func stepped(t testing.TB, quota int64, files ...vfs.FS) (*Disks, *clock) {
 	t.Helper()
 	c := &clock{}
 	d := open(t, quota, files...)
-	d.now = c.now
+	d.now, d.serial = c.now, true
 	d.start = func(w *writer) { close(w.done) }
 	return d, c
 }

@@ -53,6 +53,7 @@ type Disks struct {
 	dirs    []*dir
 	now     func() time.Time
 	start   func(*writer) // its goroutine
+	serial  bool          // one write at a time, so that tests can be repeated
 
 	mu   sync.Mutex
 	open map[[32]byte]*log // nil once closed

@@ -70,12 +70,12 @@ func (w *writer) finish() error {
 	for w.dir.health.writable() {
 		now := w.log.now()
 		w.mu.Lock()
-		f, from, to := w.piece(now)
+		pieces := w.pieces(now)
 		w.mu.Unlock()
-		if f == nil {
+		if len(pieces) == 0 {
 			break
 		}
-		w.write(f, from, to, now)
+		w.write(pieces, now)
 	}
 	var failed []error
 	if w.dir.health.writable() {

@@ -123,6 +123,10 @@ func (w *writer) tidy() {
 func (w *writer) abandon(f *file, err error) {
 	var ids []sample.ID
 	w.mu.Lock()
+	if f.shut {
+		w.mu.Unlock()
+		return
+	}
 	f.shut = true
 	w.free = slices.DeleteFunc(w.free, func(r slotRef) bool { return r.file == f })
 	w.fills = slices.DeleteFunc(w.fills, func(fill *fill) bool {

@@ -16,6 +16,7 @@ const (
 	pieceMin    = 1 << 20 // less is written only when it has waited for pieceAge
 	pieceMax    = 4 << 20 // at a time, so that a sync or another slot is not kept waiting
 	pieceAge    = time.Second
+	carryDepth  = 8        // pieces written at a time while an order is followed
 	syncBytes   = 64 << 20 // written and unsynced, at most
 	syncAge     = 5 * time.Second
 	bufferBytes = 64 << 20         // of slots being filled or written; two slots in any case
@@ -305,10 +306,9 @@ func (w *writer) step(now time.Time) bool {
 	stock := w.short() && now.Sub(w.full) >= fullPause
 	due := w.unsynced >= w.syncAt() || w.unsynced > 0 && now.Sub(w.since) >= syncAge
 	hurry := w.hurry && w.unsynced > 0
-	var f *fill
-	var from, to uint32
+	var pieces []piece
 	if !stock && !due {
-		f, from, to = w.piece(now)
+		pieces = w.pieces(now)
 	}
 	w.mu.Unlock()
 	switch {
@@ -316,8 +316,8 @@ func (w *writer) step(now time.Time) bool {
 		w.stock(now)
 	case due:
 		w.sync()
-	case f != nil:
-		w.write(f, from, to, now)
+	case len(pieces) > 0:
+		w.write(pieces, now)
 	case hurry:
 		w.sync()
 	default:
@@ -357,39 +357,58 @@ func (w *writer) pause(now time.Time) time.Duration {
 	return max(pause, time.Millisecond)
 }
 
-// piece picks what is written next: of the oldest fill that has whole pieces, or whose records have
-// waited.
-func (w *writer) piece(now time.Time) (f *fill, from, to uint32) {
+// piece is what of a fill is written at once.
+type piece struct {
+	*fill
+	from, to uint32
+}
+
+// pieces picks what is written next, of as many fills at a time as the layout allows.
+func (w *writer) pieces(now time.Time) (found []piece) {
 	if w.complete() {
 		for _, f := range w.opens {
 			w.close(f)
 		}
 	}
 	for _, f := range w.fills {
-		if f.bytes == nil {
-			continue
+		if from, to := f.piece(now); to > from {
+			found = append(found, piece{f, from, min(to, from+pieceMax)})
 		}
-		used := f.builder.Used()
-		switch {
-		case f.closed:
-			from, to = f.rest()
-		case f.order != 0: // carried: its samples have another copy, or can wait
-			continue
-		case !f.since.IsZero() && now.Sub(f.since) >= pieceAge:
-			f.builder.Skip()
-			from, to = f.written, f.builder.Used()
-			if to-from <= pieceMax {
-				f.since = time.Time{}
-			}
-		case used-f.written >= pieceMin:
-			from, to = f.written, used/segment.Block*segment.Block
-			f.since = now
-		default:
-			continue
+		if len(found) == w.depth() {
+			break
 		}
-		return f, from, min(to, from+pieceMax)
 	}
-	return nil, 0, 0
+	return found
+}
+
+// depth is how many pieces are written at a time. In static reads win over them; carry writes as
+// much as it reads.
+func (w *writer) depth() int {
+	if w.log.disks.serial || w.log.follow.Load() == nil {
+		return 1
+	}
+	return carryDepth
+}
+
+// piece is what of a fill should be written now: whole pieces, or records that have waited.
+func (f *fill) piece(now time.Time) (from, to uint32) {
+	switch used := f.builder.Used(); {
+	case f.bytes == nil:
+	case f.closed:
+		return f.rest()
+	case f.order != 0: // carried: its samples have another copy, or can wait
+	case !f.since.IsZero() && now.Sub(f.since) >= pieceAge:
+		f.builder.Skip()
+		to = f.builder.Used()
+		if to-f.written <= pieceMax {
+			f.since = time.Time{}
+		}
+		return f.written, to
+	case used-f.written >= pieceMin:
+		f.since = now
+		return f.written, used / segment.Block * segment.Block
+	}
+	return 0, 0
 }
 
 // rest is what of a closed slot is written next: its records, then its footer. A wide gap between
@@ -407,25 +426,47 @@ func (f *fill) rest() (from, to uint32) {
 	return f.written, end
 }
 
-// write writes a piece of a slot. What it covers is not changed by appends meanwhile.
-func (w *writer) write(f *fill, from, to uint32, now time.Time) {
-	n, err := f.file.io.WriteAt(f.bytes[from:to], f.file.header.SlotAt(f.slot)+int64(from))
+// write writes pieces of slots side by side. What they cover is not changed by appends meanwhile.
+func (w *writer) write(pieces []piece, now time.Time) {
+	failed := make([]error, len(pieces))
+	var all sync.WaitGroup
+	for i, p := range pieces[1:] {
+		all.Go(func() { failed[i+1] = w.put(p, now) })
+	}
+	failed[0] = w.put(pieces[0], now)
+	all.Wait()
+	for i, p := range pieces {
+		if failed[i] != nil {
+			w.abandon(p.file, failed[i])
+		} else {
+			w.wrote(p, now)
+		}
+	}
+	w.log.wears(w.dir)
+}
+
+// put brings one piece to the device.
+func (w *writer) put(p piece, now time.Time) error {
+	n, err := p.file.io.WriteAt(p.bytes[p.from:p.to], p.file.header.SlotAt(p.slot)+int64(p.from))
 	w.log.counts.written.Add(int64(n))
 	w.dir.memo.wrote(int64(n), now)
-	w.log.wears(w.dir)
-	if err != nil {
-		w.abandon(f.file, err)
-		return
-	}
+	return err
+}
+
+// wrote notes that the device has a piece.
+func (w *writer) wrote(p piece, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f.written = to
+	if p.bytes == nil { // its file was abandoned
+		return
+	}
+	p.written = p.to
 	if w.unsynced == 0 {
 		w.since = now
 	}
-	w.unsynced += int64(to - from)
-	if f.closed && int(to) == len(f.bytes) {
-		w.recycle(f)
+	w.unsynced += int64(p.to - p.from)
+	if p.closed && int(p.to) == len(p.bytes) {
+		w.recycle(p.fill)
 	}
 }
 
