@@ -7,13 +7,14 @@ that a position saved with one is good with the other. It is kept in memory and 
 from __future__ import annotations
 
 import array
+import errno
 import hashlib
 import os
 import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from belady.direct import version_of
 from belady.errors import DatasetAddFailed
@@ -37,30 +38,35 @@ def folder(path: str) -> Manifest:
     """The manifest of a folder of files, one sample each."""
     root = os.fsencode(os.path.realpath(path))
     try:
-        files = sorted(_listed(root, b"", (root,)), key=lambda file: _sort_key(file.name))
+        files = sorted(_listed(root, b"", ()), key=lambda file: _sort_key(file.name))
     except OSError as e:
-        raise DatasetAddFailed(f"cannot list {path}: {e.strerror or e}") from e
+        what = os.fsdecode(e.filename or path)
+        raise DatasetAddFailed(f"cannot list {what}: {e.strerror or e}") from e
     if not files:
         raise DatasetAddFailed(f"no samples are in {path}: name a folder with files")
     return Manifest(path, _encoded(files))
 
 
-def _listed(root: bytes, below: bytes, above: tuple[bytes, ...]) -> Iterator[_File]:
-    """Files of a folder and those below it; what begins with a dot is left out."""
-    for entry in os.scandir(os.path.join(root, below)):
+def _listed(path: bytes, below: bytes, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
+    """Files of a folder and those below it; what begins with a dot is left out.
+
+    Links are followed wherever they lead; `above` are the folders on the way, by device and inode.
+    """
+    here = os.stat(path)
+    if (here.st_dev, here.st_ino) in above:
+        raise DatasetAddFailed(
+            f"{os.fsdecode(path)} is a link to a folder above it: remove the link"
+        )
+    above = (*above, (here.st_dev, here.st_ino))
+    for entry in os.scandir(path):
         if entry.name.startswith(b"."):
             continue
-        name = below + b"/" + entry.name if below else entry.name
-        if entry.is_symlink():
-            _check_link(root, entry.path)
-        info = entry.stat()
+        name = below + entry.name
+        info = _stat(entry)
+        if info is None:
+            continue
         if stat.S_ISDIR(info.st_mode):
-            real = os.path.realpath(entry.path)
-            if real in above:
-                raise DatasetAddFailed(
-                    f"{os.fsdecode(entry.path)} is a link to a folder above it: remove the link"
-                )
-            yield from _listed(root, name, (*above, real))
+            yield from _listed(entry.path, name + b"/", above)
         elif stat.S_ISREG(info.st_mode):
             if len(name) > _NAME_MAX or info.st_size > _SIZE_MAX:
                 raise DatasetAddFailed(
@@ -69,12 +75,19 @@ def _listed(root: bytes, below: bytes, above: tuple[bytes, ...]) -> Iterator[_Fi
             yield _File(name, info.st_size, version_of(info.st_size, info.st_mtime_ns))
 
 
-def _check_link(root: bytes, path: bytes) -> None:
-    real = os.path.realpath(path)
-    if real != root and not real.startswith(root.rstrip(b"/") + b"/") or not os.path.exists(real):
-        raise DatasetAddFailed(
-            f"{os.fsdecode(path)} is a link that leads to nothing inside the dataset's folder"
-        )
+def _stat(entry: os.DirEntry[bytes]) -> Optional[os.stat_result]:
+    """Of a link, what it leads to; None of what was removed since the folder was read."""
+    try:
+        return entry.stat()
+    except OSError as e:
+        if not os.path.lexists(entry.path):
+            return None
+        if entry.is_symlink() and e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise DatasetAddFailed(
+                f"{os.fsdecode(entry.path)} is a link that leads to no file: mend or remove the"
+                " link"
+            ) from e
+        raise
 
 
 def _sort_key(name: bytes) -> tuple[bool, str, str, str]:

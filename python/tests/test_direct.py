@@ -209,6 +209,10 @@ def odd_files(root: Path) -> Path:
             file.write(name * 3)
     os.symlink("a/1", root / "c" / "link")
     os.symlink("c", root / "d")
+    elsewhere = write_files(temporary(), 5)
+    os.symlink(elsewhere, root / "linked class")
+    os.symlink(min(p for p in elsewhere.rglob("*") if p.is_file()), root / "C" / "linked file")
+    os.symlink("nowhere", root / "C" / ".#lock")
     os.utime(root / "C" / "z", ns=(0, -5))
     return root
 
@@ -230,10 +234,13 @@ def test_folder_listed_without_a_binary(off: Path, monkeypatch: pytest.MonkeyPat
     with belady.DataLoader(dataset, 7, True, seed=1, collate_fn=list, num_workers=2) as loader:
         assert sorted(s.id for batch in loader for s in batch) == list(range(len(written)))
     assert sorted(os.listdir(off)) == ["datasets"]
-    for target in ("..", "/etc", "nowhere"):
+    for target in ("..", folder, "bad", "nowhere"):
         os.symlink(target, folder / "c" / "bad")
-        with pytest.raises(belady.DatasetAddFailed, match="link"):
+        with pytest.raises(belady.DatasetAddFailed, match="c/bad is a link"):
             len(belady.Dataset(folder))
+        added = subprocess.run([BELADY, "dataset", "add", "odd", str(folder)],
+                               check=False, capture_output=True, text=True)
+        assert added.returncode == 1 and '/bad" is a link' in added.stderr
         (folder / "c" / "bad").unlink()
     with pytest.raises(belady.DatasetAddFailed, match="no samples"):
         len(belady.Dataset(temporary()))

@@ -66,7 +66,7 @@ func (w *waits) read(ctx context.Context, f *files, part dataset.Part, dst []byt
 	own := (*buffer)[:len(dst)]
 	done := make(chan error, 1)
 	go func() {
-		done <- f.read(part, own)
+		done <- f.read(part, own, anywhere)
 		w.slots.Release(weight)
 	}()
 	select {

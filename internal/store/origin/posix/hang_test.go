@@ -17,15 +17,14 @@ import (
 )
 
 // hanging is an origin that takes its reads for ones that may hang, and whose file "pipe" does: it
-// is a FIFO, and opening one waits in the kernel until somebody writes.
-func hanging(t *testing.T) (f *files, release func()) {
+// is a FIFO, and opening one waits in the kernel until somebody writes. It lies in the folder at.
+func hanging(t *testing.T, dir, at string) (f *files, release func()) {
 	t.Helper()
-	dir := t.TempDir()
-	pipe := filepath.Join(dir, "pipe")
+	pipe := filepath.Join(at, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("bytes"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(at, "file"), []byte("bytes"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, err := New(dir)
@@ -34,10 +33,8 @@ func hanging(t *testing.T) (f *files, release func()) {
 	}
 	t.Cleanup(func() { _ = o.Close() })
 	f = o.(*files)
-	f.wait = newWaits(maxWaitBytes)
-	f.open = func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		return f.root.OpenFile(name, flag&^syscall.O_NONBLOCK, perm)
-	}
+	f.local = false
+	f.flags &^= syscall.O_NONBLOCK
 	return f, func() {
 		writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
 		if err != nil {
@@ -54,7 +51,8 @@ func hanging(t *testing.T) (f *files, release func()) {
 // A read that hangs in the kernel ends at its deadline, with an error that may be retried; the
 // caller's memory is its own again, and other reads go on.
 func TestHangingRead(t *testing.T) {
-	f, release := hanging(t)
+	dir := t.TempDir()
+	f, release := hanging(t, dir, dir)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -78,7 +76,8 @@ func TestHangingRead(t *testing.T) {
 // However many reads hang, no more than so many threads and bytes do.
 func TestHangingReadsAreBounded(t *testing.T) {
 	for _, size := range []int{5, 2 * waitBytes} {
-		f, release := hanging(t)
+		dir := t.TempDir()
+		f, release := hanging(t, dir, dir)
 		f.wait = newWaits(8 * waitBytes)
 		boundedReads(t, f, size, min(8, 8*waitBytes/size))
 		release()
@@ -87,7 +86,7 @@ func TestHangingReadsAreBounded(t *testing.T) {
 
 func boundedReads(t *testing.T, f *files, size, most int) {
 	for i := range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Millisecond)
 		err := f.Read(ctx, dataset.Part{Name: "pipe"}, make([]byte, size))
 		cancel()
 		if !errors.Is(err, origin.ErrUnavailable) {
@@ -95,6 +94,39 @@ func boundedReads(t *testing.T, f *files, size, most int) {
 		}
 		if says := strings.Contains(err.Error(), "too many reads"); says != (i >= most) {
 			t.Errorf("read %d of %d bytes: %v", i, size, err)
+		}
+	}
+}
+
+// A link may lead from a local disk to a server: its reads end at their deadline too.
+func TestHangingReadBehindALink(t *testing.T) {
+	elsewhere, err := os.MkdirTemp("/dev/shm", "belady-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(elsewhere) })
+	dir := t.TempDir()
+	for link, target := range map[string]string{
+		"folder": elsewhere, "file": elsewhere + "/file", "pipe": elsewhere + "/pipe",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, release := hanging(t, dir, elsewhere)
+	defer release()
+	f.local = true
+	for _, below := range []string{"", "folder/"} {
+		dst := make([]byte, 5)
+		err := f.Read(t.Context(), dataset.Part{Name: below + "file"}, dst)
+		if err != nil || string(dst) != "bytes" {
+			t.Errorf("read %q of %qfile, %v", dst, below, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err = f.Read(ctx, dataset.Part{Name: below + "pipe"}, dst)
+		cancel()
+		if !errors.Is(err, origin.ErrUnavailable) {
+			t.Errorf("%qpipe: %v", below, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func (f *files) List(ctx context.Context, fn func([]dataset.Object) error) error
 // readFolder lists one directory: files go out in batches, sub-directories into the queue.
 func (f *files) readFolder(ctx context.Context, w *origin.Walker[*folder], d *folder) error {
 	path := f.path(d.name)
-	dir, err := f.root.Open(d.name)
+	dir, err := f.open(d.name, anywhere)
 	if err != nil {
 		return classify(err, path, "make the directory readable or leave it out of the dataset")
 	}
@@ -48,6 +49,9 @@ func (f *files) readFolder(ctx context.Context, w *origin.Walker[*folder], d *fo
 	}
 	for up := d.parent; up != nil; up = up.parent {
 		if up.dev == d.dev && up.ino == d.ino {
+			if hidden(d.name) {
+				return nil
+			}
 			return fmt.Errorf("%w: %q is a link to a directory above it; remove the link",
 				origin.ErrDenied, path)
 		}
@@ -84,7 +88,7 @@ func (d *folder) identify(dir *os.File) error {
 }
 
 // stat asks the kernel about names relative to their open directory: one path component each,
-// where a path from the root would be resolved again for every file.
+// where a path from the root would be resolved again for every file. A link is what it leads to.
 func (f *files) stat(fd int, w *origin.Walker[*folder], d *folder, names []string) (
 	[]dataset.Object, error) {
 	batch := make([]dataset.Object, 0, len(names))
@@ -94,33 +98,45 @@ func (f *files) stat(fd int, w *origin.Walker[*folder], d *folder, names []strin
 			name = d.name + "/" + base
 		}
 		var st unix.Stat_t
-		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			if err == unix.ENOENT {
-				continue // removed since the directory was read
+		if err := unix.Fstatat(fd, base, &st, 0); err != nil {
+			if err = f.unreadable(fd, name, base, err); err != nil {
+				return batch, err
 			}
-			return batch, classify(err, f.path(name), "make the directory searchable (x)")
+			continue
 		}
-		size, mtime, mode := st.Size, st.Mtim.Nano(), st.Mode&unix.S_IFMT
-		if mode == unix.S_IFLNK {
-			info, err := f.root.Stat(name)
-			if err != nil {
-				return batch, classify(err, f.path(name),
-					"the link must lead to something inside the dataset's directory")
-			}
-			size, mtime, mode = info.Size(), info.ModTime().UnixNano(), 0
-			if info.IsDir() {
-				mode = unix.S_IFDIR
-			} else if info.Mode().IsRegular() {
-				mode = unix.S_IFREG
-			}
-		}
-		switch mode {
+		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
 			w.Push(&folder{name: name, parent: d})
 		case unix.S_IFREG:
-			batch = append(batch,
-				dataset.Object{Name: name, Size: size, Version: versionOf(size, mtime)})
+			batch = append(batch, dataset.Object{Name: name, Size: st.Size,
+				Version: versionOf(st.Size, st.Mtim.Nano())})
 		}
 	}
 	return batch, nil
+}
+
+// unreadable is the error of a name the kernel says nothing about; nil for one that is no sample:
+// removed since the directory was read, or a hidden link, as editors leave them.
+func (f *files) unreadable(fd int, name, base string, cause error) error {
+	var link unix.Stat_t
+	err := unix.Fstatat(fd, base, &link, unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil || link.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return classify(cause, f.path(name), "make the directory searchable (x)")
+	}
+	if hidden(name) {
+		return nil
+	}
+	if cause == unix.ENOENT || cause == unix.ENOTDIR || cause == unix.ELOOP {
+		return fmt.Errorf("%w: %q is a link that leads to no file; mend or remove the link",
+			origin.ErrAbsent, f.path(name))
+	}
+	return classify(cause, f.path(name), "make what the link leads to readable, or remove the link")
+}
+
+// hidden names are never samples.
+func hidden(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.Contains(name, "/.")
 }

@@ -1,11 +1,12 @@
 // Package posix reads a dataset from a directory of files: a local disk, NFS, Lustre.
 //
-// Every name is resolved inside the directory by os.Root, so neither ".." nor a symbolic link can
-// reach outside it; links that stay inside are followed. A file's version is a hash of its size
-// and modification time, taken from the open descriptor before and after the bytes are read. It
-// never writes, and never opens anything but regular files and directories. A read that hangs in
-// the kernel (a dead NFS server) cannot be cancelled, but whoever waits for it is let go at its
-// deadline; hang.go says how.
+// Symbolic links are followed wherever they lead, as PyTorch follows them: whoever adds a dataset
+// runs the daemon, and may read what its links lead to. Names themselves stay below the directory:
+// none is absolute, and none holds "..". A file's version is a hash of its size and modification
+// time (for a link, of what it leads to), taken from the open descriptor before and after the
+// bytes are read. It never writes, and never opens anything but regular files and directories. A
+// read that hangs in the kernel (a dead NFS server) cannot be cancelled, but whoever waits for it
+// is let go at its deadline; hang.go says how.
 package posix
 
 import (
@@ -21,6 +22,7 @@ import (
 	"syscall"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"belady/internal/core/dataset"
 	"belady/internal/store/origin"
@@ -42,10 +44,12 @@ func ParseURL(s string) (string, error) {
 }
 
 type files struct {
-	dir  string
-	root *os.Root
-	open func(name string, flag int, perm os.FileMode) (*os.File, error) // the root's
-	wait *waits                                                          // nil: reads do not hang
+	dir   string
+	held  *os.File        // the directory
+	root  syscall.RawConn // held's descriptor, for names below it
+	flags int             // how files are opened
+	local bool            // reads that stay in the directory's file system do not hang
+	wait  *waits          // for those that may
 }
 
 // New opens the directory dir as an origin.
@@ -54,20 +58,25 @@ func New(dir string) (origin.Origin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("origin %q: %w", dir, err)
 	}
-	root, err := os.OpenRoot(abs)
+	held, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, classify(err, abs, "check that the directory exists and may be read")
 	}
-	f := &files{dir: abs, root: root, open: root.OpenFile}
-	if mayHang(abs) {
-		f.wait = newWaits(maxWaitBytes)
+	root, err := held.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(classify(err, abs, "check the file system's health"), held.Close())
 	}
+	// O_NONBLOCK: a FIFO put in place of a sample must be an error, not a reader that waits for
+	// a writer. Regular files ignore it.
+	f := &files{dir: abs, held: held, root: root, wait: newWaits(maxWaitBytes),
+		flags: os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_CLOEXEC}
+	f.local = !mayHang(abs) && f.tells()
 	return f, nil
 }
 
 func (f *files) URL() string { return (&url.URL{Scheme: "file", Path: f.dir}).String() }
 
-func (f *files) Close() error { return f.root.Close() }
+func (f *files) Close() error { return f.held.Close() }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
@@ -75,17 +84,20 @@ func (f *files) Read(ctx context.Context, part dataset.Part, dst []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if f.wait == nil {
-		return f.read(part, dst)
+	if f.local {
+		if err := f.read(part, dst, here); err != unix.EXDEV {
+			return err
+		}
 	}
 	return f.wait.read(ctx, f, part, dst)
 }
 
-// read is Read for as long as it takes.
-func (f *files) read(part dataset.Part, dst []byte) error {
-	// O_NONBLOCK: a FIFO put in place of a sample must be an error, not a reader that waits for
-	// a writer. Regular files ignore it.
-	file, err := f.open(part.Name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// read is Read for as long as it takes, or unix.EXDEV for a file that is not here.
+func (f *files) read(part dataset.Part, dst []byte, resolve uint64) error {
+	file, err := f.open(part.Name, resolve)
+	if err == unix.EXDEV {
+		return err
+	}
 	if err != nil {
 		return classify(err, f.path(part.Name), "make it readable for this user")
 	}

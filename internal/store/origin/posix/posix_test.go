@@ -3,6 +3,7 @@ package posix_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,55 +37,142 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestNothingOutsideTheRoot(t *testing.T) {
-	outside, dir := t.TempDir(), t.TempDir()
-	origintest.WriteFile(t, outside, "secret", []byte("secret"))
-	origintest.WriteFile(t, dir, "in/file", []byte("inside"))
-	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "out")); err != nil {
+// What every driver promises holds of files that are links to files elsewhere, and of those in
+// folders that are links.
+func TestConformanceOfLinks(t *testing.T) {
+	for _, subtrees := range []bool{false, true} {
+		origintest.Run(t, func(t *testing.T, files map[string][]byte) origintest.Subject {
+			var dir string
+			subject := origintest.Folder(t, files, func(elsewhere string) origin.Origin {
+				dir = linked(t, elsewhere, subtrees)
+				return open(t, dir)
+			})
+			subject.Delete = func(name string) {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return subject
+		})
+	}
+}
+
+// linked is a folder of links to what is in another: to every file, or to what is at the top.
+func linked(t *testing.T, elsewhere string, subtrees bool) string {
+	dir := t.TempDir()
+	err := filepath.WalkDir(elsewhere, func(path string, entry fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, elsewhere+"/")
+		if err != nil || path == elsewhere || (entry.IsDir() && !subtrees) {
+			return err
+		}
+		at := filepath.Join(dir, name)
+		err = errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(path, at))
+		if entry.IsDir() && err == nil {
+			return fs.SkipDir
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+func symlink(t *testing.T, target, dir, name string) {
+	t.Helper()
+	if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Names lead nowhere but below the directory, whatever links do.
+func TestNamesStayBelow(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	origintest.WriteFile(t, outside, "secret", []byte("secret"))
+	origintest.WriteFile(t, outside, "folder/file", []byte("linked"))
+	origintest.WriteFile(t, dir, "in/file", []byte("inside"))
+	symlink(t, filepath.Join(outside, "folder"), dir, "out")
 	o := open(t, dir)
 	rel, err := filepath.Rel(dir, filepath.Join(outside, "secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{rel, "in/../" + rel, "out", filepath.Join(outside, "secret"), ""} {
-		if err := o.Read(t.Context(), dataset.Part{Name: name}, make([]byte, 6)); err == nil {
-			t.Errorf("Read of %q succeeded", name)
+	for _, name := range []string{rel, "in/../" + rel, "out/../secret", "in/../in/file", "in//file",
+		filepath.Join(outside, "secret"), ""} {
+		err := o.Read(t.Context(), dataset.Part{Name: name}, make([]byte, 6))
+		if !errors.Is(err, origin.ErrDenied) {
+			t.Errorf("Read of %q: %v", name, err)
 		}
 	}
-	err = o.List(t.Context(), func([]dataset.Object) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "out") {
-		t.Errorf("List with a link that leads out returned %v, want it named", err)
+	for name := range origintest.List(t, o) {
+		if name != "in/file" && name != "out/file" {
+			t.Errorf("listed %q", name)
+		}
 	}
 }
 
-func TestLinksInside(t *testing.T) {
-	dir := t.TempDir()
-	origintest.WriteFile(t, dir, "data/file", []byte("inside"))
-	for link, target := range map[string]string{"file": "data/file", "alias": "data"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
-	}
+// A link is what it leads to: its version changes with that, and also when it is led elsewhere.
+func TestLinkThatChanges(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	origintest.WriteFile(t, outside, "one", []byte("first."))
+	origintest.WriteFile(t, outside, "two", []byte("other"))
+	symlink(t, filepath.Join(outside, "one"), dir, "link")
 	o := open(t, dir)
-	objects := origintest.List(t, o)
-	for _, name := range []string{"data/file", "alias/file", "file"} {
-		dst := make([]byte, 6)
-		err := o.Read(t.Context(), origintest.Whole(objects[name]), dst)
-		if err != nil || string(dst) != "inside" {
-			t.Errorf("Read of %q: %q, %v", name, dst, err)
-		}
+	part := origintest.Whole(origintest.List(t, o)["link"])
+	dst := make([]byte, 6)
+	if err := o.Read(t.Context(), part, dst); err != nil || string(dst) != "first." {
+		t.Fatalf("read %q, %v", dst, err)
 	}
-	if len(objects) != 3 {
-		t.Errorf("listed %v, want 3 names", objects)
-	}
-	if err := os.Symlink("..", filepath.Join(dir, "data/up")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	err := o.List(t.Context(), func([]dataset.Object) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "up") {
-		t.Errorf("List with a link to its own parent returned %v, want it named", err)
+	symlink(t, filepath.Join(outside, "two"), dir, "link")
+	if err := o.Read(t.Context(), part, dst); !errors.Is(err, origin.ErrChanged) {
+		t.Errorf("read through a link led elsewhere: %v", err)
+	}
+	if err := os.Remove(filepath.Join(outside, "two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Read(t.Context(), part, dst); !errors.Is(err, origin.ErrAbsent) {
+		t.Errorf("read through a link to nothing: %v", err)
+	}
+}
+
+// Links that lead to no file or round in a circle fail a listing with their name, unless no sample
+// could come from them.
+func TestBadLinks(t *testing.T) {
+	for target, says := range map[string]string{
+		"nowhere":         "leads to no file",
+		"bad":             "leads to no file", // itself
+		"../../data/file": "leads to no file",
+		"..":              "a directory above it",
+		".":               "a directory above it",
+		"up":              "a directory above it", // by way of another link
+	} {
+		outside, dir := t.TempDir(), t.TempDir()
+		origintest.WriteFile(t, dir, "data/.hidden/file", []byte("inside"))
+		symlink(t, outside, dir, "data/out")
+		symlink(t, dir, outside, "up")
+		bad := "data/bad"
+		if target == "up" {
+			bad = "data/out/up"
+		} else if err := os.Remove(filepath.Join(outside, "up")); err != nil {
+			t.Fatal(err)
+		} else {
+			symlink(t, target, dir, "data/bad")
+		}
+		err := open(t, dir).List(t.Context(), func([]dataset.Object) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), bad) {
+			t.Errorf("a link to %q: %v", target, err)
+		}
+		if err := os.Remove(filepath.Join(dir, bad)); err != nil {
+			t.Fatal(err)
+		}
+		symlink(t, target, dir, "data/.hidden/bad")
+		symlink(t, target, dir, "data/.bad")
+		if got := origintest.List(t, open(t, dir)); len(got) != 1 {
+			t.Errorf("hidden links to %q: listed %v", target, got)
+		}
 	}
 }
 
