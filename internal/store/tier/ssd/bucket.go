@@ -44,6 +44,7 @@ type chains struct {
 	mu     sync.Mutex
 	open   []*chain
 	idle   [][]byte
+	kept   bool // idle memory is, for the next bucket
 	loads  sync.WaitGroup
 	closed bool
 }
@@ -99,7 +100,15 @@ func (s *chains) giveUp(c *chain) {
 	c.gone = true
 	s.open = slices.DeleteFunc(s.open, func(o *chain) bool { return o == c })
 	if c.users == 0 {
-		s.idle = append(s.idle, c.buf)
+		s.put(c.buf)
+	}
+}
+
+func (s *chains) put(buf []byte) {
+	if s.kept {
+		s.idle = append(s.idle, buf)
+	} else {
+		vfs.Free(buf)
 	}
 }
 
@@ -110,7 +119,7 @@ func (l *log) leave(c *chain) {
 	c.users--
 	switch {
 	case c.gone && c.users == 0:
-		s.idle = append(s.idle, c.buf)
+		s.put(c.buf)
 	case !c.gone && c.left.Load() <= 0 && c.users == 0:
 		s.giveUp(c)
 		l.ahead(c.target)
@@ -160,6 +169,7 @@ func (l *log) loadChain(t target) *chain {
 	}
 	c.state = make([]loadState, len(c.refs))
 	s := &l.chains
+	s.kept = true
 	c.buf = s.buffer(int64(len(c.refs)) * w)
 	s.open = append(s.open, c)
 	c.users++ // the loaders
@@ -250,13 +260,18 @@ func (l *log) copyFrom(c *chain, w want) bool {
 	return true
 }
 
-// drop gives up all buckets.
+// drop gives up all buckets and their memory.
 func (s *chains) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.kept = false
 	for len(s.open) > 0 {
 		s.giveUp(s.open[0])
 	}
+	for _, buf := range s.idle {
+		vfs.Free(buf)
+	}
+	s.idle = nil
 }
 
 // close waits for loaders and gives the memory back. Nobody reads any more.
@@ -266,10 +281,6 @@ func (s *chains) close() {
 	s.mu.Unlock()
 	s.drop()
 	s.loads.Wait()
-	for _, buf := range s.idle {
-		vfs.Free(buf)
-	}
-	s.idle = nil
 }
 
 // fromBuckets serves what lies in buckets that are in memory, and returns the rest.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"belady/internal/store/tier"
 	"belady/internal/store/tier/tiertest"
 	"belady/internal/store/vfs"
+	"belady/internal/store/vfs/vfstest"
 )
 
 // job reads a dataset epoch by epoch, each in another sequence.
@@ -194,4 +196,70 @@ func (c *carried) step(l *log, at *clock) {
 func (l *log) holds(id sample.ID) bool {
 	p, _ := l.index.get(id)
 	return p != 0
+}
+
+// A device that fails while samples are carried costs only what had no other copy.
+func TestCarryFails(t *testing.T) {
+	for _, op := range []vfstest.Op{vfstest.Sync, vfstest.WriteAt} {
+		t.Run(string(op), func(t *testing.T) {
+			p := newPatientOf(t, 400, 64<<20, tier.Carry)
+			j := job{p.sizes, 9}
+			j.follow(t, p.log, 1)
+			for _, id := range j.epoch(0) {
+				p.put(sample.ID(id), sample.ID(id)+1)
+			}
+			j.follow(t, p.log, 2)
+			p.Unfollow() // all is closed
+			p.settle()
+			if n := len(p.durable()); n != 400 {
+				t.Fatalf("%d samples are durable", n)
+			}
+			j.follow(t, p.log, 2)
+			p.faults.Add(vfstest.Rule{Op: op, Name: "*.seg", From: 3, Every: 4, Err: syscall.EIO})
+			for i, id := range j.epoch(1) {
+				if err := p.sizes.GetIn(t, p.log, 1, sample.ID(id)); err != nil {
+					t.Fatalf("Read %d: %v", id, err)
+				}
+				_ = p.Append(1, sample.ID(id), p.sizes.Bytes(sample.ID(id))) // the old record stands
+				if i%20 == 0 {
+					p.settle()
+				}
+			}
+			p.fired()
+			if came, _, _ := p.get(0, 400); came != 400 || p.lost != 0 {
+				t.Errorf("%d of 400 samples came, %d were lost", came, p.lost)
+			}
+		})
+	}
+}
+
+// Nothing is carried once the day's bytes are written, and it goes on the day after.
+func TestWear(t *testing.T) {
+	p := newPatientOf(t, 400, 64<<20, tier.Carry)
+	j := job{p.sizes, 9}
+	j.follow(t, p.log, 1)
+	p.put(0, 400)
+	p.disks.dirs[0].wear = 1 << 20
+	for e := 1; e < 4; e++ {
+		j.follow(t, p.log, e+1)
+		for _, id := range j.epoch(e) {
+			if err := p.sizes.GetIn(t, p.log, int32(e), sample.ID(id)); err != nil {
+				t.Fatalf("Read %d: %v", id, err)
+			}
+			if errors.Is(p.Append(int32(e), sample.ID(id), p.sizes.Bytes(sample.ID(id))), tier.ErrBusy) {
+				p.settle()
+			}
+		}
+		p.settle()
+		written := p.disks.Usage()[0].WrittenToday
+		if most := int64(8 << 20); e < 3 && written > most {
+			t.Errorf("%d bytes were written on a day of %d", written, 1<<20)
+		}
+		if e == 2 {
+			p.clock.advance(24 * time.Hour)
+		}
+	}
+	if p.told(tier.Worn) != 2 {
+		t.Errorf("told %d times", p.told(tier.Worn))
+	}
 }

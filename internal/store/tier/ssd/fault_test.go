@@ -28,12 +28,17 @@ type patient struct {
 
 func newPatient(t *testing.T, samples int, quota int64) *patient {
 	t.Helper()
+	return newPatientOf(t, samples, quota, tier.Static)
+}
+
+func newPatientOf(t *testing.T, samples int, quota int64, layout tier.Layout) *patient {
+	t.Helper()
 	p := &patient{t: t, faults: vfstest.NewFaults(vfstest.NewCrash(1)),
 		sizes: tiertest.Mixed(samples, 20)}
 	d, c := stepped(t, quota, p.faults)
 	p.clock = c
 	config := p.sizes.Config(1)
-	config.SlotBytes = 256 << 10
+	config.SlotBytes, config.Layout = 256<<10, layout
 	config.Tell = func(n tier.Notice) { p.notices = append(p.notices, n) }
 	config.Changed = func(held bool, set []uint64) {
 		if held {
