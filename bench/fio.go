@@ -101,7 +101,7 @@ type limits struct {
 
 // newLimits writes a file as large as the log to load beside it.
 func (s *suite) newLimits(file string, bytes int64, patterns ...pattern) (*limits, error) {
-	l := &limits{s: s, file: file, bytes: bytes, seconds: 3, patterns: patterns,
+	l := &limits{s: s, file: file, bytes: bytes, seconds: 2, patterns: patterns,
 		runs: map[pattern][]fioRun{}}
 	if s.quick {
 		l.seconds = 1

@@ -32,7 +32,6 @@ type epoch struct {
 	samples    int64
 	bytes      int64
 	firstBatch int64 // bytes of the first batch
-	firstAt    time.Duration
 	stall      map[string]time.Duration
 }
 
@@ -104,7 +103,7 @@ func (r *reading) epoch(ctx context.Context, s *client.Session, e *epoch, sum *u
 			}
 		}
 		if e.samples == 0 {
-			e.firstBatch, e.firstAt = b.Size(), from.Sub(e.begun)
+			e.firstBatch = b.Size()
 		}
 		e.samples += int64(b.Len())
 		e.bytes += b.Size()

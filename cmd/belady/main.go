@@ -120,6 +120,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 
 	// Every verb, each from the file of its name.
 	root.AddCommand(
+		newBenchCommand(env),
 		newDatasetCommand(env),
 		newJobCommand(env),
 		newLogCommand(env),
