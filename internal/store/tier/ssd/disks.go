@@ -49,11 +49,12 @@ const (
 
 // Disks are the directories of one daemon, locked.
 type Disks struct {
-	options Options
-	dirs    []*dir
-	now     func() time.Time
-	start   func(*writer) // its goroutine
-	serial  bool          // one write at a time, so that tests can be repeated
+	options   Options
+	dirs      []*dir
+	now       func() time.Time
+	start     func(*writer) // its goroutine
+	scanFirst int64         // bytes of slots that are scanned before a log is opened
+	serial    bool          // one write at a time, so that tests can be repeated
 
 	mu   sync.Mutex
 	open map[[32]byte]*log // nil once closed
@@ -63,7 +64,7 @@ var _ tier.Directories = (*Disks)(nil)
 
 // Open locks the directories. They stay locked until Close, or until the process ends.
 func Open(o Options) (*Disks, error) {
-	d := &Disks{options: o, now: time.Now, start: func(w *writer) { go w.run() },
+	d := &Disks{options: o, now: time.Now, start: func(w *writer) { go w.run() }, scanFirst: scanFirst,
 		open: map[[32]byte]*log{}}
 	for _, which := range o.Dirs {
 		opened, err := openDir(which, o)

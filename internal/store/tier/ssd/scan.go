@@ -43,7 +43,7 @@ func (r *recovery) scan() (late []scanned) {
 		return int(int64(b.generation() - a.generation()))
 	})
 	first, bytes := 0, int64(0)
-	for first < len(r.todo) && bytes < scanFirst {
+	for first < len(r.todo) && bytes < r.log.disks.scanFirst {
 		bytes += int64(r.todo[first].file.header.SlotBytes)
 		first++
 	}
