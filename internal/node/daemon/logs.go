@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"time"
 
 	"belady/internal/core/dataset"
@@ -53,29 +54,29 @@ func (d *Daemon) layoutFor(
 	key string, a *wire.Attach, set *dataset.Set, rule string,
 ) tier.Layout {
 	known := a.Order.Digest() != 0 && !a.Order.Repeats() && rule == policy.Default(false)
-	why := "its order is not known ahead, or its policy keeps other samples with time"
+	layout, why := tier.Static, "its order is not known ahead, or its policy keeps others with time"
 	switch {
 	case d.Disks == nil || d.Layout == tier.Static || d.Layout == "":
 		return tier.Static
 	case d.Layout == tier.Auto:
-		why = d.adviceFor(set, known && a.Epochs > 2)
+		layout, why = d.choose(set, known && a.Epochs-a.Start.Epoch > 2)
 	case known:
 		return tier.Carry
 	}
-	d.tell(event.LogLayout{Dataset: key, Why: "its samples on ssd stay where they are: " + why})
-	return tier.Static
+	d.tell(event.LogLayout{Dataset: key, Why: fmt.Sprintf("layout %s: %s", layout, why)})
+	return layout
 }
 
-// adviceFor says why static is taken, and whether carry may be worth asking for.
-func (d *Daemon) adviceFor(set *dataset.Set, known bool) string {
+// choose picks the faster layout for a dataset, and says why.
+func (d *Daemon) choose(set *dataset.Set, known bool) (tier.Layout, string) {
 	mean := set.TotalBytes() / int64(max(set.Len(), 1))
 	disks, ok := d.Disks.(measured)
 	if !ok || mean >= plan.Direct {
-		return "they are large enough for a device to give its rate wherever they lie"
+		return tier.Static, "samples are large enough for a device to give its rate wherever they lie"
 	}
 	rates, err := disks.Rates()
 	if err != nil {
-		return "the devices could not be measured: " + err.Error()
+		return tier.Static, "the devices could not be measured: " + err.Error()
 	}
 	choice := perf.Choice{MeanSize: uint32(mean), Kept: set.TotalBytes(), Memory: d.RAM / 2,
 		Known: known}
@@ -83,10 +84,7 @@ func (d *Daemon) adviceFor(set *dataset.Set, known bool) string {
 		choice.Wear += max(0, u.WearBudget-u.WrittenToday)
 	}
 	layout, why := perf.Choose(rates, choice)
-	if layout == perf.Carry {
-		why += "; --ssd-layout carry has it"
-	}
-	return why
+	return tier.Layout(layout), why
 }
 
 // recordsOf is what the samples of a dataset take in a log that holds those of up to most bytes.

@@ -31,27 +31,6 @@ func (l *Log) carried() tier.Follower {
 	return f
 }
 
-// exclusive plans for a log that is carried: it leaves to memory what memory keeps. A sample that
-// both had would not be read from the log, so it would not be carried, and its old slot never fall
-// free.
-func exclusive(in plan.Input) (*plan.Plan, error) {
-	p, err := plan.Make(in)
-	if err != nil {
-		return nil, err
-	}
-	others := int64(0)
-	for id := range sample.ID(in.Sizes.Len()) {
-		if !p.InSet(id) {
-			others += plan.RecordCost(p.Size(id))
-		}
-	}
-	if in.Log <= others {
-		return p, nil
-	}
-	in.Log = max(others, 1)
-	return plan.Make(in)
-}
-
 // Memory is what the log will ask of the node's pool while it is carried.
 func (l *Log) Memory() int64 {
 	if f := l.carried(); f != nil {
@@ -127,8 +106,14 @@ func (w *World) bucket(spec *order.Spec, epoch int, p *plan.Plan) error {
 	}
 	buckets := make([]uint16, w.Set.Len())
 	each := w.follower.BucketBytes()
-	if _, err = job.Buckets(o, spec, epoch, w.Set, p.InLog, each, buckets); err != nil {
+	in := func(id sample.ID) bool { return p.InLog(id) && !p.InSet(id) }
+	if _, err = job.Buckets(o, spec, epoch, w.Set, in, each, buckets); err != nil {
 		return err
+	}
+	for id := range buckets {
+		if p.InSet(sample.ID(id)) {
+			buckets[id] = tier.Uncarried
+		}
 	}
 	return w.follower.Follow(w.following.order, epoch, buckets)
 }

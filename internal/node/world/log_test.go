@@ -24,19 +24,20 @@ import (
 type memory struct {
 	t *testing.T
 
-	mu       sync.Mutex
-	records  map[sample.ID][]byte                // guarded by mu, as all below
-	read     func(sample.ID) error               // before a read; ErrCorrupt drops the record
-	append   func(id sample.ID, tries int) error // before an append
-	tries    map[sample.ID]int
-	reads    int
-	appends  int
-	direct   int // reads straight into the arena
-	layout   tier.Layout
-	followed []string      // calls of Follow and Unfollow
-	carried  map[int32]int // appends by epoch
-	changed  func(held bool, set []uint64)
-	bitsHeld int // samples that there may be
+	mu        sync.Mutex
+	records   map[sample.ID][]byte                // guarded by mu, as all below
+	read      func(sample.ID) error               // before a read; ErrCorrupt drops the record
+	append    func(id sample.ID, tries int) error // before an append
+	tries     map[sample.ID]int
+	reads     int
+	appends   int
+	direct    int // reads straight into the arena
+	layout    tier.Layout
+	followed  []string // calls of Follow and Unfollow
+	uncarried int
+	carried   map[int32]int // appends by epoch
+	changed   func(held bool, set []uint64)
+	bitsHeld  int // samples that there may be
 }
 
 func newMemory(t *testing.T) *memory {
@@ -151,7 +152,15 @@ func (m *memoryLog) Close() error { return nil }
 func (m *memoryLog) Follow(order uint64, epoch int, buckets []uint16) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	last := slices.Max(buckets)
+	last := uint16(0)
+	m.uncarried = 0
+	for _, bucket := range buckets {
+		if bucket == tier.Uncarried {
+			m.uncarried++
+		} else {
+			last = max(last, bucket)
+		}
+	}
 	if len(buckets) != m.bitsHeld || order == 0 || last < 5 {
 		m.t.Errorf("order %x, %d buckets of %d samples", order, last+1, len(buckets))
 	}
@@ -548,10 +557,13 @@ func TestALogIsCarried(t *testing.T) {
 	if want := []string{"1", "2", "end"}; !slices.Equal(m.followed, want) {
 		t.Errorf("followed %v, want %v", m.followed, want)
 	}
-	passing := n - b.plan.SetCount // what memory keeps is not in the log
-	if got := m.carried; len(got) != 2 || got[0] != passing || got[1] > passing ||
+	passing := n - b.plan.SetCount // what memory keeps is written once
+	if m.uncarried != b.plan.SetCount {
+		t.Errorf("%d samples are not to be carried, %d are kept in memory", m.uncarried, n-passing)
+	}
+	if got := m.carried; len(got) != 2 || got[0] != n || got[1] > passing ||
 		got[1] < passing-64 { // some are in staging still, from the end of the epoch before
-		t.Errorf("appends by epoch: %v of %d", got, passing)
+		t.Errorf("appends by epoch: %v of %d and %d", got, n, passing)
 	}
 	m.followed, m.carried = nil, map[int32]int{}
 	m.mu.Unlock()

@@ -193,9 +193,6 @@ func (w *World) makePlan() (*plan.Plan, error) {
 		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-aside)
 		in.Cost = w.arena.SlotCost
 	}
-	if in.Carry {
-		return exclusive(in)
-	}
 	return plan.Make(in)
 }
 

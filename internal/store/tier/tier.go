@@ -61,6 +61,10 @@ type Log interface {
 	Close() error
 }
 
+// Uncarried in place of a bucket is a sample that memory keeps. It is written once and left where
+// it is: it would not be read, hence not carried, and its slot never fall free.
+const Uncarried = 1<<16 - 1
+
 // A Follower is a log that can be carried along one job's order.
 type Follower interface {
 	// Follow says in which bucket of epoch each sample is wanted, in the order with this digest.

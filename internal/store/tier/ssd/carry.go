@@ -88,7 +88,7 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 	if f == nil || f.order != order {
 		l.Unfollow()
 		var err error
-		if f, err = l.begins(order); err != nil {
+		if f, err = l.begins(order, buckets); err != nil {
 			return err
 		}
 	}
@@ -112,14 +112,12 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 
 // begins checks whether an order can be followed. Slots filled for another one fall free late, so
 // that there must be room for a second copy of what lies in those.
-func (l *log) begins(order uint64) (*following, error) {
+func (l *log) begins(order uint64, buckets []uint16) (*following, error) {
 	foreign, free := int64(0), int64(0)
-	for _, file := range *l.files.Load() {
-		for i := range file.slots {
-			s := &file.slots[i]
-			if s.live.Load() > 0 && s.order.Load() != order {
-				foreign += int64(file.header.SlotBytes)
-			}
+	for id := range sample.ID(len(buckets)) {
+		p, _ := l.index.get(id)
+		if p != 0 && buckets[id] != tier.Uncarried && l.targetOf(p).order != order {
+			foreign += plan.RecordCost(l.config.Sizes.Size(id))
 		}
 	}
 	for _, w := range l.writers {
@@ -188,7 +186,7 @@ func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course,
 		}
 	}
 	c = f.course(uint32(epoch) + 1)
-	if c == nil {
+	if c == nil || c.buckets[id] == tier.Uncarried {
 		return target{}, nil, !held
 	}
 	if !c.take(id) {
