@@ -32,7 +32,7 @@ func (d *Daemon) begin(ctx context.Context, b session.Beginning) (end func(), er
 		return nil, fmt.Errorf("a job's order cannot be told: %w", err)
 	}
 	key := string(text)
-	deadline := time.Now().Add(d.Patience)
+	deadline := time.Now().Add(orphaned * d.Patience)
 	for {
 		other := d.beginnings.enter(key, &b)
 		if other == nil {

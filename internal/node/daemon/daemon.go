@@ -38,10 +38,10 @@ type Config struct {
 	// Concurrency is the most requests at once to one origin.
 	Concurrency int
 	Retry       origin.RetryConfig
-	// Patience is how long a stopping daemon tries to say goodbye to a client that does not read, and
-	// how long a client waits for the last readers of another policy, of an older scan or of an
-	// earlier run to leave. Zero: 2 s. Clients hung up on lose nothing: what they were lent is theirs
-	// while they map it.
+	// Patience is how long a stopping daemon tries to say goodbye to a client that does not read.
+	// Five times as long a client waits for the last readers of another policy, of an older scan or
+	// of an earlier run to leave. Zero: 2 s. Clients hung up on lose nothing: what they were lent is
+	// theirs while they map it.
 	Patience   time.Duration
 	OpenOrigin catalog.OpenOrigin
 	// Disks are where logs of datasets may be written, in that layout; nil: nowhere. The daemon does
@@ -196,6 +196,10 @@ func (d *Daemon) leaveWhenIdle(ctx context.Context, leave func()) {
 }
 
 const defaultPatience = 2 * time.Second
+
+// orphaned is how many times Patience those who come wait for those who leave: the workers of a
+// trainer that was killed look only every 5 s whether it lives, and read on until then.
+const orphaned = 5
 
 // listen opens the socket for this user alone. A socket that is there already was left by a dead
 // daemon: the lock says so.

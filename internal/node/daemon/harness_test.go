@@ -355,7 +355,7 @@ func (r *reading) compare(b *client.Batch, due order.Epoch, epoch, index int) er
 // mustRead reads and fails the test on any error.
 func (n *node) mustRead(r reading) account {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
 	defer cancel()
 	a, err := n.read(ctx, r)
 	if err != nil {
@@ -367,7 +367,7 @@ func (n *node) mustRead(r reading) account {
 // together carries readings out at the same time.
 func (n *node) together(readings ...reading) []account {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
 	defer cancel()
 	accounts := make([]account, len(readings))
 	errs := make([]error, len(readings))

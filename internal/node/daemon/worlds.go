@@ -46,7 +46,7 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 		return nil, nil, err
 	}
 	key := keyOf(a)
-	deadline := time.Now().Add(d.Patience)
+	deadline := time.Now().Add(orphaned * d.Patience)
 	for {
 		p, made := d.enter(key, set.ID(), files)
 		if made {
