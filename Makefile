@@ -99,4 +99,4 @@ $(TOOLS)/staticcheck-$(STATICCHECK_VERSION):
 
 .PHONY: clean
 clean: ## Remove what was built; downloaded tools in .cache stay
-	rm -rf bin bench/out
+	rm -rf bin dist bench/out

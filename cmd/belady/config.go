@@ -159,26 +159,30 @@ type setting struct {
 // settings are those of `belady serve` that flags and the environment can give. Beside the fields
 // of config this is the only list of them.
 var settings = []setting{
-	{"ram", "memory for samples, kept and on their way, such as 4GiB", false,
+	{"ram", "memory for samples, kept and on their way, such as 4GiB (default 1GiB)", false,
 		func(c *config, t []string) error { return c.RAM.parse(t[0]) }},
-	{"staging", "the part of --ram for batches on their way to consumers", false,
+	{"staging", "the part of --ram for batches on their way to consumers (default an eighth of it, " +
+		"64MiB to 1GiB)", false,
 		func(c *config, t []string) error { return c.Staging.parse(t[0]) }},
-	{"trace", "folder to record every event and move in", false,
+	{"trace", "folder to record every event and move in (default none)", false,
 		func(c *config, t []string) error { c.Trace = t[0]; return nil }},
-	{"idle-exit-seconds", "stop when no client has been connected for so long (0: never)", false,
+	{"idle-exit-seconds", "stop when no client has been connected for so long " +
+		"(default 0: never)", false,
 		func(c *config, t []string) error { return parseCount(&c.IdleExitSeconds, t[0]) }},
-	{"origin-concurrency", "most requests in flight to one origin", false,
+	{"origin-concurrency", "most requests in flight to one origin (default 256)", false,
 		func(c *config, t []string) error { return parseCount(&c.Origin.Concurrency, t[0]) }},
-	{"origin-deadline-seconds", "how long one read from an origin may take, retries included", false,
+	{"origin-deadline-seconds", "how long one read from an origin may take, retries included " +
+		"(default 30)", false,
 		func(c *config, t []string) error { return parseCount(&c.Origin.DeadlineSeconds, t[0]) }},
 	{"ssd", "folder to keep samples in on ssd, and the most it may hold, as DIR or DIR:100GB; " +
-		"may be given again for another device", true,
+		"may be given again for another device (default none)", true,
 		func(c *config, t []string) error { return c.Ssd.parseDirs(t) }},
-	{"ssd-layout", "how samples lie on ssd: static, carry or auto", false,
+	{"ssd-layout", "how samples lie on ssd: static, carry or auto (default auto)", false,
 		func(c *config, t []string) error { c.Ssd.Layout = t[0]; return nil }},
 	{"ssd-free", "what stays free of an ssd's file system (default 5 %, 16GiB at most)", false,
 		func(c *config, t []string) error { return c.Ssd.Free.parse(t[0]) }},
-	{"ssd-wear", "the most that carrying samples along may write to an ssd in a day", false,
+	{"ssd-wear", "the most that carrying samples along may write to an ssd in a day " +
+		"(default what it may hold)", false,
 		func(c *config, t []string) error { return c.Ssd.Wear.parse(t[0]) }},
 }
 
@@ -239,8 +243,50 @@ func (c *config) readFile(name string) error {
 	return c.decode(text)
 }
 
-// unknownKey is how the YAML package says that a key has no field, in terms of Go's types.
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+// unknownKey and wrongValue are how the YAML package says that a key has no field, and that a value
+// is none for its field, in terms of Go's types.
+var (
+	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	wrongValue = regexp.MustCompile("cannot unmarshal !!(\\w+)( `.*`)? into (\\S+)")
+)
+
+// misplaced says the same as wrongValue in the words of the file.
+func misplaced(text string) string {
+	m := wrongValue.FindStringSubmatch(text)
+	got, want := strings.TrimSpace(m[2]), "settings"
+	switch {
+	case m[1] == "seq":
+		got = "a list"
+	case m[1] == "map":
+		got = "a group of settings"
+	}
+	switch {
+	case m[3] == "int":
+		want = "a whole number"
+	case m[3] == "string":
+		want = "a text"
+	case strings.HasPrefix(m[3], "[]"):
+		want = "a list"
+	}
+	return got + " stands where " + want + " must"
+}
+
+// settingsError says what is wrong with a file of settings in the words of the file.
+func settingsError(err error) error {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		if text, syntax := strings.CutPrefix(err.Error(), "yaml: "); syntax {
+			return fmt.Errorf("it is not YAML: %s", text)
+		}
+		return err
+	}
+	texts := make([]string, len(wrong.Errors))
+	for i, text := range wrong.Errors {
+		text = wrongValue.ReplaceAllStringFunc(text, misplaced)
+		texts[i] = unknownKey.ReplaceAllString(text, "there is no setting $1")
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
 
 // decode is strict: a key that is misspelt would otherwise be a setting silently left out.
 func (c *config) decode(text []byte) error {
@@ -250,7 +296,7 @@ func (c *config) decode(text []byte) error {
 	case errors.Is(err, io.EOF): // no document: a file of comments
 		return nil
 	case err != nil:
-		return errors.New(unknownKey.ReplaceAllString(err.Error(), "there is no setting $1"))
+		return settingsError(err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return errors.New("only one YAML document is read, and here is a second one")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -151,8 +152,14 @@ func TestConfigRefusals(t *testing.T) {
 		{"size of several", "ram: [1, 2]\n", "line 1: "},
 		{"bad folder", "ssd:\n  dirs:\n  - /a\n  - :1GiB\n", "line 4: "},
 		{"bad number", "origin:\n  concurrency: many\n", "line 2: "},
+		{"whole number", "idle_exit_seconds: abc\n",
+			"line 1: `abc` stands where a whole number must"},
+		{"no group", "ram: 1GiB\norigin: 5\n", "line 2: `5` stands where settings must"},
+		{"no settings", "- a\n", "line 1: a list stands where settings must"},
+		{"no list", "ssd: {dirs: 5}\n", "line 1: `5` stands where a list must"},
+		{"a group", "trace: {a: 1}\n", "line 1: a group of settings stands where a text must"},
 		{"second document", "ram: 1GiB\n---\nram: 2GiB\n", "second one"},
-		{"not YAML", "ram: {\n", "line"},
+		{"not YAML", "ram: {\n", "it is not YAML: line"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			settings := configDefaults()
@@ -160,7 +167,31 @@ func TestConfigRefusals(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("got %v, want it to say %q", err, c.says)
 			}
+			for _, leak := range []string{"yaml:", "unmarshal", "main."} {
+				if strings.Contains(err.Error(), leak) {
+					t.Errorf("%v: it speaks of %s", err, leak)
+				}
+			}
 		})
+	}
+}
+
+// What help calls a setting's default is its default.
+func TestHelpTellsDefaults(t *testing.T) {
+	says := regexp.MustCompile(`\(default ([^:)]+)`)
+	for _, s := range settings {
+		m := says.FindStringSubmatch(s.usage)
+		if m == nil {
+			t.Errorf("--%s: help tells no default", s.name)
+			continue
+		}
+		c := configDefaults()
+		if m[1] == "none" || s.set(&c, m[1:]) != nil {
+			continue // it is told in words
+		}
+		if diff := cmp.Diff(configDefaults(), c); diff != "" {
+			t.Errorf("--%s: help tells another default: %s", s.name, diff)
+		}
 	}
 }
 

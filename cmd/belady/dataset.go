@@ -100,9 +100,9 @@ func printAdded(w io.Writer, r catalog.Result) error {
 		verb = "scanned again"
 	}
 	info := r.Info
-	text := fmt.Sprintf("%s %s: %s samples, %s, %s classes, in %v\n", verb, info.Name,
-		humanize.Comma(int64(info.Samples)), humanize.IBytes(uint64(info.Bytes)),
-		humanize.Comma(int64(info.Classes)), scanTime(info))
+	text := fmt.Sprintf("%s %s: %s, %s, %s, in %v\n", verb, info.Name,
+		plural(info.Samples, "sample", "samples"), humanize.IBytes(uint64(info.Bytes)),
+		plural(info.Classes, "class", "classes"), scanTime(info))
 	if r.Rescan {
 		c := r.Changes
 		text += fmt.Sprintf("%d added, %d changed, %d removed, %d the same\n",

@@ -15,9 +15,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 )
 
@@ -110,11 +112,13 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 	root.SuggestionsMinimumDistance = 2
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.SetVersionTemplate("belady {{.Version}}\n")
 	root.PersistentFlags().StringVar(&env.Dir, "dir", "",
 		"where Belady keeps its data (default $BELADY_DIR, or belady in the user's data folder)")
 	root.PersistentFlags().StringVar(&env.Socket, "socket", "",
-		"the daemon's Unix socket (default $BELADY_SOCKET, or belady.sock in the runtime folder)")
+		"the daemon's Unix socket (default $BELADY_SOCKET, or belady.sock in "+
+			"$XDG_RUNTIME_DIR, or without that in --dir)")
 	root.PersistentFlags().StringVar(&env.SettingsFile, "config", "",
 		"YAML file of settings (default $BELADY_CONFIG, or none)")
 
@@ -136,15 +140,54 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 }
 
 func newVersionCommand(env *environment) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return printJSON(env.Out, map[string]string{"version": version})
+			}
 			_, err := io.WriteString(env.Out, "belady "+version+"\n")
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// flagError says of a flag's value what people write there, not what failed to read it.
+func flagError(err error) error {
+	var number *strconv.NumError
+	said, text := "", err.Error()
+	switch {
+	case errors.As(err, &number):
+		said = number.Error()
+		text = "not a whole number"
+		if number.Func == "ParseFloat" {
+			text = "not a number"
+		} else if number.Func == "ParseBool" {
+			text = "neither true nor false"
+		}
+		if errors.Is(err, strconv.ErrRange) {
+			text = "too large or too small a number"
+		}
+	case strings.Contains(text, ": time: "):
+		said = text[strings.Index(text, "time: "):]
+		text = "not a duration; write it like 30ms or 1.5s"
+	default:
+		return err
+	}
+	return errors.New(strings.TrimSuffix(err.Error(), said) + text)
+}
+
+// plural is a number and what is counted.
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return humanize.Comma(int64(n)) + " " + more
 }
 
 // refuseUnknownVerb stands in for cobra's own check, which is off once the root can run.

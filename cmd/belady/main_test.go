@@ -33,6 +33,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"version", exitOK, "belady dev\n", ""},
 		{"--version", exitOK, "belady dev\n", ""},
+		{"version --json", exitOK, "{\n  \"version\": \"dev\"\n}\n", ""},
 		{"verison", exitUsage, "",
 			"belady: there is no verb \"verison\"; did you mean \"version\"? (see 'belady --help')\n"},
 		{"version extra", exitUsage, "", "belady: unknown command \"extra\" for \"belady version\"" +
@@ -44,6 +45,39 @@ func TestExitCodes(t *testing.T) {
 		if code != c.code || out != c.out || errs != c.errs {
 			t.Errorf("belady %s: code %d, out %q, err %q; want %d, %q, %q",
 				c.args, code, out, errs, c.code, c.out, c.errs)
+		}
+	}
+}
+
+// A flag's value is refused in the words of who wrote it, not in those of Go's packages.
+func TestFlagValues(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	for args, says := range map[string]string{
+		"sim --samples x":                      `"x" for "--samples" flag: not a whole number`,
+		"sim --seed 99999999999999999999":      `flag: too large or too small a number`,
+		"sim --latency 5":                      `"5" for "--latency" flag: not a duration; write it like`,
+		"read x --compute y":                   `flag: not a number`,
+		"status --json=maybe":                  `flag: neither true nor false`,
+		"sim --kind torch-weighted":            "--kind torch-weighted cannot be simulated",
+		"sim --size 0":                         "--size: 0 is no size of a sample",
+		"sim --ssd 1GB --ssd-latency tomorrow": "not a duration",
+	} {
+		code, _, errs := belady(t, strings.Fields(args)...)
+		if code != exitUsage || !strings.Contains(errs, says) {
+			t.Errorf("belady %s: code %d, %q; want it to say %q", args, code, errs, says)
+		}
+		for _, leak := range []string{"strconv", "time:", "give one a sample"} {
+			if strings.Contains(errs, leak) {
+				t.Errorf("belady %s: %q speaks of %s", args, errs, leak)
+			}
+		}
+	}
+}
+
+func TestPlural(t *testing.T) {
+	for n, want := range map[int]string{0: "0 classes", 1: "1 class", 1000: "1,000 classes"} {
+		if got := plural(n, "class", "classes"); got != want {
+			t.Errorf("%d: %q", n, got)
 		}
 	}
 }

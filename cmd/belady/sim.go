@@ -181,15 +181,16 @@ func (f *simFlags) scenario() (sim.Scenario, error) {
 	if err := checkWorld(f.spec.World); err != nil {
 		return sim.Scenario{}, err
 	}
-	if size > sample.MaxSize {
-		return sim.Scenario{}, usagef("--size: %s is more than a sample can have", f.size)
+	if size < 1 || size > sample.MaxSize {
+		return sim.Scenario{}, usagef("--size: %s is no size of a sample: give 1 to %d bytes", f.size,
+			int64(sample.MaxSize))
 	}
 	if err := f.spec.Validate(); err != nil {
 		return sim.Scenario{}, usageError{err}
 	}
-	if f.spec.Kind == order.Explicit {
-		return sim.Scenario{}, usagef("an explicit order is sent by its client: " +
-			"choose another --kind")
+	if kind := f.spec.Kind; kind == order.Explicit || kind == order.Weighted {
+		return sim.Scenario{}, usagef("--kind %s cannot be simulated: its samples or their weights "+
+			"are a program's own; choose another --kind", kind)
 	}
 	log, device, err := f.ssd.device()
 	if err != nil {

@@ -43,9 +43,9 @@ func newStatusCommand(env *environment) *cobra.Command {
 }
 
 func printStatus(env *environment, s *daemon.Status) error {
-	fmt.Fprintf(env.Out, "belady %s, pid %d, up %.0fs, %d sessions, %s of %s memory free\n",
-		s.Version, s.PID, s.UptimeS, s.Sessions, humanize.IBytes(uint64(s.RAMLeft)),
-		humanize.IBytes(uint64(s.RAM)))
+	fmt.Fprintf(env.Out, "belady %s, pid %d, up %.0fs, %s, %s of %s memory free\n",
+		s.Version, s.PID, s.UptimeS, plural(s.Sessions, "session", "sessions"),
+		humanize.IBytes(uint64(s.RAMLeft)), humanize.IBytes(uint64(s.RAM)))
 	if s.Drifts > 0 {
 		fmt.Fprintf(env.Out, "%d sessions computed another order than this daemon, and read on "+
 			"demand: see order-drift in its log, and 'belady job ls'\n", s.Drifts)

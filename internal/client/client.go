@@ -118,7 +118,22 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("the daemon on %s belongs to another user: start your own with"+
 			" `belady serve` (%w)", c.cfg.Socket, err)
 	}
-	return nil, fmt.Errorf("connect to the daemon on %s: %w", c.cfg.Socket, err)
+	return nil, c.unreached(fmt.Errorf("connect to the daemon on %s: %w", c.cfg.Socket, err))
+}
+
+// unreached says of an error that means so that the daemon does not answer, or is gone. Its log is
+// not this process's: whoever started the daemon has it.
+func (c *Client) unreached(err error) error {
+	const log = "its log is what `belady serve` prints, or serve.log in its --dir if Python started it"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the daemon on %s listens but does not answer: is it stopped, or the machine "+
+			"overloaded? %s (%w)", c.cfg.Socket, log, err)
+	case lost(err):
+		return fmt.Errorf("the daemon on %s went away: %s; start one with `belady serve` (%w)",
+			c.cfg.Socket, log, err)
+	}
+	return err
 }
 
 // Status is the daemon's account of itself.
@@ -147,12 +162,8 @@ func (c *Client) Control(
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("the daemon on %s listens but does not answer: is it stopped, or the "+
-			"machine overloaded? its log says more (%w)", c.cfg.Socket, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return nil, c.unreached(fmt.Errorf("%s %s: %w", method, path, err))
 	}
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxControlBytes+1))

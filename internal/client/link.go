@@ -61,7 +61,8 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 		abortWrite: func() { _ = conn.SetWriteDeadline(past) },
 	}
 	if err := l.greet(ctx); err != nil {
-		return nil, fmt.Errorf("daemon on %s: %w", c.cfg.Socket, errors.Join(err, l.close()))
+		err = fmt.Errorf("greet the daemon on %s: %w", c.cfg.Socket, errors.Join(err, l.close()))
+		return nil, c.unreached(err)
 	}
 	return l, nil
 }

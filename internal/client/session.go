@@ -89,7 +89,8 @@ func (c *Client) open(ctx context.Context, a *wire.Attach) (*link, *wire.Attache
 		attached, err = wire.DecodeAttached(f.Payload)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("attach job %q: %w", a.Job, errors.Join(err, l.close()))
+		err = fmt.Errorf("attach job %q: %w", a.Job, errors.Join(err, l.close()))
+		return nil, nil, c.unreached(err)
 	}
 	return l, attached, nil
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import belady
 from conftest import Node, image_folder
-from demo.__main__ import table
+from demo.__main__ import gains, table
 from demo.origin import SlowOrigin
 from demo.regimes import KEPT, Row, Speed, least_bytes, names
 from demo.stock import Remote
@@ -37,3 +37,12 @@ def test_table() -> None:
     assert header.split("  ")[0].strip() == "regime" and len(header) == len(line)
     assert line.split() == ["slow", "1,234", "(4", "workers)", "4,000", "(0", "workers)", "5,000",
                             "150", "→", "75"]
+
+
+def test_doubtful_figures() -> None:
+    """What is faster than nothing can be was measured badly, and is said to be."""
+    stock = Speed(1000.0, 4, 0)
+    for fastest, doubtful in ((1600.0, False), (2080.0, False), (3280.0, True)):
+        text = gains([Row("photos", stock, Speed(fastest, 0, 0), 2000.0, "decode on a GPU")])
+        assert ("doubtful" in text) == doubtful
+        assert ("decode on a GPU" in text) != doubtful
