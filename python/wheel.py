@@ -53,6 +53,7 @@ def contents(binary: Path, platform_tag: str) -> dict[str, bytes]:
     files[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: wheel.py\nRoot-Is-Purelib: false\n{tags}"
     ).encode()
+    files[f"{info}/entry_points.txt"] = b"[console_scripts]\nbelady = belady.__main__:main\n"
     files[f"{info}/METADATA"] = (
         f"Metadata-Version: 2.1\nName: belady\nVersion: {version()}\n"
         "Summary: PyTorch client of Belady, a clairvoyant data cache for deep-learning training\n"

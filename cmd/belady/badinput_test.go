@@ -213,6 +213,31 @@ func TestTooLarge(t *testing.T) {
 	n.does("read", "s", "--batch", "4", "--epochs", "1")
 }
 
+// TestBatchOverEpoch: a batch larger than what a rank reads is what it reads, and takes no more
+// memory than that.
+func TestBatchOverEpoch(t *testing.T) {
+	n := startNode(t, "64MiB")
+	n.does("dataset", "add", "d", "synth://d?samples=69&size=100KB")
+	for _, batch := range []string{"100000", "2000000"} {
+		n.does("read", "d", "--job", "j"+batch, "--batch", batch, "--epochs", "2", "--packed")
+		n.does("read", "d", "--job", "j"+batch, "--batch", batch, "--epochs", "1", "--world", "2")
+		n.does("read", "d", "--job", "j"+batch, "--batch", batch, "--epochs", "1", "--world", "2",
+			"--rank", "1")
+		n.does("read", "d", "--job", "a"+batch, "--batch", batch, "--epochs", "1", "--kind",
+			"accelerate")
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, out, _ := n.belady("job", "verify", "j2000000")
+		if strings.Contains(out, "epoch 1: ok: 1 of 1 ranks, 1 batches") &&
+			strings.Contains(out, "epoch 0: ok: 2 of 2 ranks, 2 batches") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(out)
+		}
+	}
+}
+
 func TestSocketPath(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
 	for _, verb := range [][]string{{"serve"}, {"status"}, {"read", "img"}} {

@@ -122,6 +122,7 @@ func newJobVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 		Short: "Prove that what was delivered is what the job's order gives",
 		Long: "Compute the job's order again, and compare it with the recorded digests of what each\n" +
 			"rank was sent. Exits with 1 if anything differs, and names the first batch that does.\n" +
+			"Ranks that the record has nothing of are not proven: then an epoch is ok so far.\n" +
 			"Padding is what was delivered once more because an epoch does not divide by its ranks.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -152,6 +153,7 @@ func newJobVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 type verification struct {
 	ID       string          `json:"id"`
 	OK       bool            `json:"ok"`
+	Complete bool            `json:"complete"` // every begun epoch was sent to all of its ranks, whole
 	Epochs   []receipt.Epoch `json:"epochs"`
 	Explicit int             `json:"explicit_sessions"` // of orders that clients sent themselves
 	Drifts   []string        `json:"drifts"`
@@ -184,14 +186,24 @@ func verifyJob(log *jobs.Log, epoch int) (*verification, error) {
 	if epoch >= 0 && len(v.Epochs) == 0 {
 		return nil, fmt.Errorf("nothing is recorded of epoch %d", epoch)
 	}
+	v.Complete = len(v.Epochs) > 0 && !slices.ContainsFunc(v.Epochs, func(e receipt.Epoch) bool {
+		return e.Begun && (!e.Whole() || !allRanks(&e))
+	})
 	v.OK = len(v.Drifts) == 0 && len(v.Damaged) == 0 &&
 		!slices.ContainsFunc(v.Epochs, func(e receipt.Epoch) bool { return e.Wrong() })
 	return v, nil
 }
 
+// allRanks says whether the record has something of every rank of an epoch.
+func allRanks(e *receipt.Epoch) bool { return len(e.Ranks) == e.Reading.Order.Ranks() }
+
 func (v *verification) print(w io.Writer) {
 	for i := range v.Epochs {
 		printEpoch(w, &v.Epochs[i])
+	}
+	if slices.ContainsFunc(v.Epochs, func(e receipt.Epoch) bool { return !allRanks(&e) }) {
+		fmt.Fprintln(w, "only the ranks counted above are proven: of the others nothing is recorded "+
+			"here; they read nothing yet, or from another node's daemon")
 	}
 	if v.Explicit > 0 {
 		fmt.Fprintf(w, "%d sessions read orders that their client sent: those cannot be computed "+
@@ -224,8 +236,10 @@ func printEpoch(w io.Writer, e *receipt.Epoch) {
 		e.Reading.Order.Ranks(), batches, paddingText(e.Padding))
 	switch {
 	case e.Wrong():
-	case e.Whole():
+	case e.Whole() && allRanks(e):
 		fmt.Fprintf(w, "%s: ok: %s\n", name, ranks)
+	case e.Whole():
+		fmt.Fprintf(w, "%s: ok so far: %s\n", name, ranks)
 	case !e.Begun:
 		fmt.Fprintf(w, "%s: not begun: %s, ahead of its loop; what was sent is ok: %s\n", name, short,
 			ranks)

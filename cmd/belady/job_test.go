@@ -33,7 +33,7 @@ func TestJobs(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("code %d: %s%s", code, said, errs)
 		}
-		if out = said; strings.Contains(out, "epoch 2: ok: 1 of 3 ranks, 5 batches; "+
+		if out = said; strings.Contains(out, "epoch 2: ok so far: 1 of 3 ranks, 5 batches; "+
 			"padding: sample ") {
 			break
 		}
@@ -43,7 +43,7 @@ func TestJobs(t *testing.T) {
 	}
 	n.stop()
 	for _, want := range []string{"epoch 0: ok: 2 of 2 ranks, 14 batches; padding: none\n",
-		"epoch 2: ok: 2 of 2", " (rank 2)\n"} {
+		"epoch 2: ok: 2 of 2", " (rank 2)\n", "only the ranks counted above are proven"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in %s", want, out)
 		}
@@ -73,8 +73,8 @@ func (n *node) checkJSON() {
 	}
 	var v verification
 	_, out, _ = n.belady("job", "verify", "run%201", "--epoch", "1", "--json")
-	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.OK || len(v.Epochs) != 2 ||
-		len(v.Epochs[0].Ranks) != 2 || v.Epochs[0].Ranks[0].Sent != 7 ||
+	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.OK || v.Complete ||
+		len(v.Epochs) != 2 || len(v.Epochs[0].Ranks) != 2 || v.Epochs[0].Ranks[0].Sent != 7 ||
 		len(v.Epochs[0].Padding) != 0 || !strings.Contains(out, `"padding": []`) {
 		n.t.Errorf("%v: %s", err, out)
 	}

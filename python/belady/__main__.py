@@ -1,12 +1,28 @@
-"""`python3 -m belady try PATH|URL`: see belady.trial."""
+"""The `belady` command, which the wheel installs; `python3 -m belady ARGS` is the same.
+
+A trial runs in this Python, whose PyTorch it is about; all else is the binary's.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
-from belady import trial
+from belady import daemon, trial
+from belady.errors import DaemonUnavailable
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["try"]:
+        return trial.main(arguments[1:])
+    try:
+        binary = daemon.binary()
+        os.execv(binary, ["belady", *arguments])
+    except (DaemonUnavailable, OSError) as e:
+        print(f"belady: {e}", file=sys.stderr)
+        return 1
+
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] != "try":
-        sys.exit("usage: python3 -m belady try PATH|URL [--seconds N] [--json]")
-    sys.exit(trial.main(sys.argv[2:]))
+    sys.exit(main())

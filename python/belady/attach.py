@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from belady.options import need_torch
+
 if TYPE_CHECKING:
     from belady.torch.follow import Attachment
 
@@ -26,6 +28,7 @@ def attach(loader: Any, *, replayable: bool = False) -> Attachment:
 
     An IterableDataset raises BadRequest: nothing is known of what it reads.
     """
+    need_torch("attach, which follows PyTorch's loader,", "read with belady.DataLoader")
     from belady.torch.follow import Attachment
 
     attachment = Attachment(loader, replayable)

@@ -40,7 +40,7 @@ _LOOK_S = 0.05
 _GONE = (ConnectionError, FileNotFoundError, http.client.IncompleteRead)
 # A daemon that was started for a job leaves this long after its last client.
 IDLE_EXIT_SECONDS = 60
-# The daemons this process started, by socket: only they are started again when they die.
+# The daemons this process started, by socket. Kept, so that a dead one is waited for as its child.
 _started: dict[str, subprocess.Popen[bytes]] = {}
 
 
@@ -50,10 +50,18 @@ class Place(NamedTuple):
     # '': none is wanted (BELADY=off), and nothing is started or contacted.
     socket: str
     dir: str
+    # The daemon that was found leaves when it is idle: a client had started it.
+    transient: bool = False
 
     @property
     def off(self) -> bool:
         return not self.socket
+
+    @property
+    def theirs(self) -> bool:
+        """The user runs the daemon himself, on a socket he named: when it is gone it is waited for,
+        since another in its place would keep his own from coming back."""
+        return not self.transient and bool(os.environ.get("BELADY_SOCKET"))
 
 
 def default_place(env: Mapping[str, str] = os.environ) -> Place:
@@ -91,13 +99,23 @@ def binary() -> str:
             raise DaemonUnavailable(f"$BELADY_BIN names {named}, which cannot be run")
         return named
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "belady")
-    found = own if os.access(own, os.X_OK) else shutil.which("belady")
-    if not found:
-        raise DaemonUnavailable(
-            "no daemon runs and no `belady` binary is found to start one: put it on PATH or name"
-            " it with $BELADY_BIN"
-        )
-    return found
+    if os.access(own, os.X_OK):
+        return own
+    for folder in os.get_exec_path():
+        found = shutil.which("belady", path=folder)
+        if found and not _is_script(found):
+            return found
+    raise DaemonUnavailable(
+        "no `belady` binary is found, which daemons are started with: put it on PATH or name it"
+        " with $BELADY_BIN"
+    )
+
+
+def _is_script(path: str) -> bool:
+    """Whether it is this package's own command, which looks for the binary too."""
+    with open(path, "rb") as file:
+        first = file.readline(256)
+    return first.startswith(b"#!") and b"python" in first
 
 
 class _Control(http.client.HTTPConnection):
@@ -149,7 +167,8 @@ def find(place: Optional[Place] = None) -> Optional[Place]:
             " $BELADY_SOCKET"
         )
     try:
-        return Place(place.socket, status(place.socket)["dir"])
+        now = status(place.socket)
+        return Place(place.socket, now["dir"], bool(now.get("idle_exit_seconds")))
     except DaemonUnavailable as e:
         if isinstance(e.__cause__, _GONE):
             return None  # its socket was left by a daemon that was killed, perhaps just now
@@ -182,25 +201,18 @@ def find_or_start(wanted: Optional[Place] = None) -> Place:
         raise DaemonUnavailable(f"`{command} serve` cannot be started: {e}") from e
 
 
-def restart_ours(place: Place) -> None:
-    """Start again a daemon that this process once started and that is gone; nobody else's."""
-    process = _started.get(place.socket)
-    if process is not None and process.poll() is not None:
-        find_or_start(place)
-
-
 def _start(command: str, place: Place, deadline: float) -> Place:
     late = f"`belady serve` did not listen within {_START_S:.0f} s"
     if time.monotonic() >= deadline:
         raise DaemonUnavailable(late)
     arguments = [command, "serve", "--dir", place.dir, "--socket", place.socket]
     arguments += ["--idle-exit-seconds", str(IDLE_EXIT_SECONDS)]
+    started = ""
     if not (os.environ.get("BELADY_RAM") or os.environ.get("BELADY_CONFIG")):
         ram = memory.for_samples()
         arguments += ["--ram", str(ram)]
-        print(
-            f"belady: started a daemon with {ram >> 20} MiB for samples ($BELADY_RAM sets it)",
-            file=sys.stderr,
+        started = (
+            f"belady: started a daemon with {ram >> 20} MiB for samples ($BELADY_RAM sets it)"
         )
     log = os.path.join(place.dir, "serve.log")
     with open(log, "ab") as out:
@@ -212,6 +224,8 @@ def _start(command: str, place: Place, deadline: float) -> Place:
         found = find(place)
         if found:
             _started[place.socket] = process
+            if started:
+                print(started, file=sys.stderr)
             return found
         if process.poll() is not None:
             with open(log, "rb") as text:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, Union
 
 from belady import daemon, direct, scan
 from belady.decode import timed
-from belady.errors import DaemonUnavailable, UnknownDataset
+from belady.errors import DaemonUnavailable, DecoderUnavailable, UnknownDataset
 from belady.manifest import Manifest
 from belady.ondemand import OnDemand
 from belady.reading import Reading, given_up, learn
@@ -221,8 +221,13 @@ class ImageFolder(Dataset):
 
 def rgb(sample: Sample) -> Any:
     """A sample decoded by Pillow, as torchvision's default loader does it."""
-    from PIL import Image  # pyright: ignore[reportMissingTypeStubs]
-
+    try:
+        from PIL import Image  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError as e:
+        raise DecoderUnavailable(
+            "ImageFolder decodes with Pillow, which is not installed: install it, or give"
+            " loader=, a function that makes an image of a belady.Sample"
+        ) from e
     with timed(sample):
         return Image.open(io.BytesIO(sample.data)).convert("RGB")
 

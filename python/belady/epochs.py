@@ -132,6 +132,17 @@ class Order:
         """Samples of a whole epoch, on this rank."""
         return self.dealing().of_rank(0)
 
+    def largest(self) -> int:
+        """Samples of a batch, at most: no more than this rank reads in an epoch, if that is
+        known."""
+        size, most = self.batch_size or 1, self.samples()
+        if self.sampler is not None:
+            try:
+                most = len(self.sampler)  # type: ignore[arg-type]
+            except TypeError:
+                return size
+        return max(1, min(size, most))
+
     def ids(self, epoch: int) -> Iterator[int]:
         """This rank's samples of a whole epoch, drawn as RandomSampler does where they are."""
         if self.source == "generator":

@@ -108,7 +108,8 @@ class DecodeError(SampleError, ValueError):
 
 
 class DecoderUnavailable(BeladyError, ImportError):
-    """PyTorch, torchvision or the device that `decode_jpeg` needs is not there."""
+    """PyTorch, torchvision or the device that `decode_jpeg` needs is not there, or Pillow, which
+    `ImageFolder` decodes with."""
 
 
 class ShuttingDown(DaemonUnavailable):

@@ -95,10 +95,10 @@ class Feed:
 
         How long a batch may take is counted where the loop waits for it, not there.
         """
-        dataset, size = self.order.dataset, self.order.batch_size
+        dataset = self.order.dataset
         order: dict[str, Any] = {"kind": "explicit", "samples": len(dataset)}
-        if self.order.batch_sampler is None and size is not None:
-            order["batch"] = size  # room for two is set aside for each
+        if self.order.batch_sampler is None and self.order.batch_size is not None:
+            order["batch"] = self.order.largest()  # room for two is set aside for each
         return Reading(
             dataset.name, order, 1, 0, on_a_node(self.order.world.size) * workers,
             min(self.lookahead, _LOOKAHEAD_OF_WORKERS), 0.0, self._copy, dataset.place,

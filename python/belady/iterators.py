@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Optional
 
 from belady.computed import Source
@@ -41,6 +42,7 @@ class LocalIterator:
         self._drawn: Optional[Drawn] = None
         self._delivery: Optional[Delivery] = None
         self._closed = False
+        self._turn = RLock()  # threads that share the iterator take turns: each batch goes to one
         self._source = order.index_iterator()
         order.draw_base_seed(epoch)
         if feed.arena is not None:
@@ -72,28 +74,29 @@ class LocalIterator:
         return self
 
     def __next__(self) -> Any:
-        if self._closed:
-            raise LoaderClosed()
-        if self._feed.arena is not None:
-            self._feed.arena.step()
-        delivery = self._delivery or self._begin()
-        number = delivery.number
-        try:
-            batch = delivery.next()
-            if batch is not None:
-                out = self._finish(self._shape(batch))
-        except BaseException:
-            if delivery.number > number:
-                self.progress.raised(number)
-            raise
-        if batch is None:
-            self.progress.exhausted = True
-            delivery.close()
-            raise StopIteration
-        if self._shape.replacing is not None:
-            self._feed.count(self._shape.replacing.told())
-        self.progress.returned(number)
-        return out
+        with self._turn:
+            if self._closed:
+                raise LoaderClosed()
+            if self._feed.arena is not None:
+                self._feed.arena.step()
+            delivery = self._delivery or self._begin()
+            number = delivery.number
+            try:
+                batch = delivery.next()
+                if batch is not None:
+                    out = self._finish(self._shape(batch))
+            except BaseException:
+                if delivery.number > number:
+                    self.progress.raised(number)
+                raise
+            if batch is None:
+                self.progress.exhausted = True
+                delivery.close()
+                raise StopIteration
+            if self._shape.replacing is not None:
+                self._feed.count(self._shape.replacing.told())
+            self.progress.returned(number)
+            return out
 
     def close(self) -> None:
         self._closed = True
@@ -107,6 +110,7 @@ class WorkerIterator:
     def __init__(self, feed: Feed, epoch: Epoch, pool: Pool) -> None:
         self._feed = feed
         self._pool = pool
+        self._turn = RLock()
         self._received = 0
         self._total = 0
         self._ahead: Optional[Source] = None
@@ -156,25 +160,26 @@ class WorkerIterator:
         return self
 
     def __next__(self) -> Any:
-        if self._results is None:
-            raise LoaderClosed()
-        try:
-            outcome = self._results.next()
-        except StopIteration:
-            self.progress.exhausted = True
-            raise
-        self._received += 1
-        self._feed.stats.add(outcome.stats)
-        self._feed.count(outcome.swaps)
-        learn(self._feed.order.dataset.place.socket, outcome.given_up)
-        for category, text in outcome.said:
-            warnings.warn(text, category, stacklevel=2)
-        self._read_ahead()
-        if outcome.error is not None:
-            self.progress.raised(outcome.number)
-            outcome.error.reraise()
-        self.progress.returned(outcome.number)
-        return outcome.value
+        with self._turn:
+            if self._results is None:
+                raise LoaderClosed()
+            try:
+                outcome = self._results.next()
+            except StopIteration:
+                self.progress.exhausted = True
+                raise
+            self._received += 1
+            self._feed.stats.add(outcome.stats)
+            self._feed.count(outcome.swaps)
+            learn(self._feed.order.dataset.place.socket, outcome.given_up)
+            for category, text in outcome.said:
+                warnings.warn(text, category, stacklevel=2)
+            self._read_ahead()
+            if outcome.error is not None:
+                self.progress.raised(outcome.number)
+                outcome.error.reraise()
+            self.progress.returned(outcome.number)
+            return outcome.value
 
     def _read_ahead(self) -> None:
         """Have the daemon read what the workers will ask for and do not know of yet.

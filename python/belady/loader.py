@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, Optional, Union
 
 from belady import state
 from belady.dataset import Dataset
@@ -21,6 +21,7 @@ from belady.feed import Feed
 from belady.iterators import LocalIterator, WorkerIterator
 from belady.options import (
     ARENA,
+    FIXED,
     PREFETCH_FACTOR,
     PROCESS,
     REPLACE,
@@ -97,6 +98,8 @@ class DataLoader:
     `collate_fn="stack"` gives samples of equal length, untransformed, as one tensor of bytes and
     one of labels, without a copy in this process.
     """
+
+    _made = False
 
     def __init__(
         self,
@@ -182,6 +185,23 @@ class DataLoader:
         self._iterators: weakref.WeakSet[_AnyIterator] = weakref.WeakSet()
         self._decoding = Meter()
         self._closed = False
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As PyTorch's: what the order and the sessions were made from stays as it is."""
+        if self._made and name in FIXED:
+            raise ValueError(
+                f"{name} cannot be set after the loader was made: make a new one, and give it this"
+                " one's state_dict() if it was read before"
+            )
+        super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a belady.DataLoader cannot be copied or pickled, since its sessions with the daemon"
+            " are this process's: make another with the same arguments, and give it this one's"
+            " state_dict(); a belady.Dataset can be pickled"
+        )
 
     # -- iterating
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import operator
+import sys
+from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 PROCESS, THREAD = "process", "thread"
 RAISE, REPLACE = "raise", "replace"
 ARENA = "arena"
+# What a loader is made from once: attributes that cannot be set after.
+FIXED = frozenset((
+    "batch_sampler", "batch_size", "dataset", "drop_last", "generator", "lookahead", "on_error",
+    "order", "persistent_workers", "sampler", "seed", "shuffle", "timeout", "worker_type", "world",
+))
 # PyTorch's default where there are workers.
 PREFETCH_FACTOR = 2
 
@@ -73,11 +80,33 @@ def refuse(loader: DataLoader, shuffle: Optional[bool]) -> None:
         raise TypeError(
             f'collate_fn is {loader.collate_fn!r}, but must be a callable, "stack" or None'
         )
+    _refuse_without_torch(loader, in_processes)
     if loader.collate_fn is None and loader.dataset.raw:
         raise BadRequest(
             "default_collate cannot put undecoded samples together: give the dataset a transform,"
             " or the loader collate_fn=list"
         )
+
+
+def _refuse_without_torch(loader: DataLoader, in_processes: bool) -> None:
+    if in_processes:
+        need_torch("num_workers > 0", "give worker_type='thread', or num_workers=0")
+    if loader.pin_memory:
+        need_torch("pin_memory", "leave it away")
+    if loader.collate_fn == STACK:
+        need_torch('collate_fn="stack"', "give collate_fn=list")
+    if loader.collate_fn is None and not loader.dataset.raw:
+        need_torch("collate_fn=None, which is PyTorch's default_collate,", "give collate_fn=list")
+
+
+def need_torch(what: str, instead: str) -> None:
+    """BadRequest where something needs PyTorch and that is not installed."""
+    try:
+        found = "torch" in sys.modules or find_spec("torch") is not None
+    except ImportError:
+        found = False
+    if not found:
+        raise BadRequest(f"{what} needs PyTorch, which is not installed: install it, or {instead}")
 
 
 def _refuse_order(loader: DataLoader, shuffle: Optional[bool]) -> None:

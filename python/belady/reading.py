@@ -59,10 +59,16 @@ def learn(socket: str, told: Optional[GivenUp]) -> None:
 
 
 def _note(socket: str, why: DaemonUnavailable) -> None:
+    """A daemon could not be started, or does not serve."""
     now, known = time.monotonic(), _given_up.get(socket)
     if known is None or now >= known.until:
-        pause = _FIRST_S if known is None else min(2 * known.pause_s, _MOST_S)
+        pause = _FIRST_S if known is None else min(max(2 * known.pause_s, _FIRST_S), _MOST_S)
         _given_up[socket] = GivenUp(now + pause, pause, str(why))
+
+
+def _note_gone(socket: str, why: DaemonUnavailable) -> None:
+    """A daemon went away. Whoever begins to read next may start another at once."""
+    _given_up.setdefault(socket, GivenUp(time.monotonic(), 0.0, str(why)))
 
 
 def job_name() -> str:
@@ -159,11 +165,14 @@ class Reading:
         _said.discard(self.place.socket)
         return found
 
-    def give_up(self, why: DaemonUnavailable) -> None:
-        """Say, once, that there are direct reads from here on; raise where they cannot be."""
+    def give_up(self, why: DaemonUnavailable, served: bool = False) -> None:
+        """Say, once, that there are direct reads from here on; raise where they cannot be.
+
+        `served`: the daemon was there, and went away.
+        """
         if isinstance(why, SocketUnusable):
             raise why
-        _note(self.place.socket, why)
+        (_note_gone if served else _note)(self.place.socket, why)
         try:
             folder = self.files.check()
         except NoDirectRead as no:
@@ -182,7 +191,7 @@ class Reading:
     ) -> Session:
         config = Config(
             place.socket, reconnect_s=patience_s, lookahead=self.lookahead,
-            timeout_s=self.timeout_s, copy=self.copy, revive=lambda: daemon.restart_ours(place),
+            timeout_s=self.timeout_s, copy=self.copy, revive=lambda: self._reviver(place),
             arena=self.arena, unwanted=self.unwanted,
         )
         request = Request(
@@ -192,6 +201,15 @@ class Reading:
         session = Session(config, request, start, stats, batches)
         session.limit_hold(self._hold_bytes(place))
         return session
+
+    def _reviver(self, place: daemon.Place) -> Callable[[], object]:
+        """What is done again and again while a daemon that went away is waited for."""
+        if not place.theirs:
+            return self._found
+        return notice.Waiting(
+            f"the daemon on {place.socket} to come back: $BELADY_SOCKET names it, so none is"
+            " started in its place; start it with `belady serve`"
+        ).check
 
     def _policy(self, place: daemon.Place) -> str:
         """That of the dataset's present readers, which all of them share; else our own."""

@@ -62,8 +62,9 @@ class Config:
     timeout_s: float = 0.0
     # Hand out private copies only.
     copy: bool = False
-    # Called when nothing listens while reconnecting; it may start a daemon.
-    revive: Callable[[], None] = lambda: None
+    # Called when a daemon went away. What it returns is called again and again while nothing
+    # listens: it may start a daemon, or say who should.
+    revive: Callable[[], Callable[[], object]] = lambda: never
     # Told of the memory that is mapped, and of leases that nothing refers to any more.
     arena: Optional[Arena] = None
     # Asked while something is waited for: True ends the wait, as `cancel` does.
@@ -284,6 +285,7 @@ class Session:
         self._drop()
         deadline = time.monotonic() + self._config.reconnect_s
         pause = _BACKOFF_FIRST_S
+        revive = self._config.revive()
         while True:
             self._check_cancelled()
             try:
@@ -301,7 +303,7 @@ class Session:
             pause = min(2 * pause, _BACKOFF_MAX_S)
             if pause == _BACKOFF_MAX_S:
                 with suppress(DaemonUnavailable):  # the next attempt says what is wrong
-                    self._config.revive()
+                    revive()
 
     # -- receiving
 

@@ -52,7 +52,7 @@ class _Lasting(Relay):
         try:
             return self._source.next()
         except DaemonUnavailable as e:
-            self._reading.give_up(e)
+            self._reading.give_up(e, served=True)
         due = self._source.due
         self._source.close()
         self._source = _directly(self._reading, due, self._stats, self._batches)

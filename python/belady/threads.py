@@ -215,6 +215,7 @@ class ThreadIterator:
         self._persist = persist
         self._timeout_s = threads.options.timeout_s
         self._pid = os.getpid()
+        self._turn = threading.RLock()
         self._received = 0
         self._closed = False
         self.progress = Progress(epoch, order)
@@ -258,24 +259,25 @@ class ThreadIterator:
         return self
 
     def __next__(self) -> Any:
-        if self._closed or self._pid != os.getpid():
-            raise LoaderClosed()
-        if self._feed.arena is not None:
-            self._feed.arena.step()
-        try:
-            number, future = self._wait()
-        except StopIteration:
-            self.progress.exhausted = True
-            raise
-        self._received += 1
-        if self._shape.replacing is not None:
-            self._feed.count(self._shape.replacing.told())
-        error = future.exception()
-        if error is not None:
-            self.progress.raised(number)
-            raise error
-        self.progress.returned(number)
-        return future.result()
+        with self._turn:
+            if self._closed or self._pid != os.getpid():
+                raise LoaderClosed()
+            if self._feed.arena is not None:
+                self._feed.arena.step()
+            try:
+                number, future = self._wait()
+            except StopIteration:
+                self.progress.exhausted = True
+                raise
+            self._received += 1
+            if self._shape.replacing is not None:
+                self._feed.count(self._shape.replacing.told())
+            error = future.exception()
+            if error is not None:
+                self.progress.raised(number)
+                raise error
+            self.progress.returned(number)
+            return future.result()
 
     def _wait(self) -> tuple[int, Future[Any]]:
         began = time.monotonic()

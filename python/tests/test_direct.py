@@ -310,6 +310,34 @@ def test_order_without_torch(off: Path, files: Path) -> None:
     assert "BadRequest" in done.stderr and "PyTorch is not installed" in done.stderr
 
 
+@pytest.mark.parametrize("call, text", [
+    ("belady.DataLoader(F, 2, collate_fn=list, num_workers=2)", "worker_type='thread'"),
+    ("belady.DataLoader(F, 2, collate_fn='stack')", "collate_fn=list"),
+    ("belady.DataLoader(F, 2, collate_fn=list, pin_memory=True)", "leave it away"),
+    ("belady.DataLoader(belady.Dataset(F, bytes), 2)", "collate_fn=list"),
+    ("belady.attach([])", "belady.DataLoader"),
+])
+def test_what_needs_torch(off: Path, files: Path, call: str, text: str) -> None:
+    done = without_torch(f"import belady\nF = {str(files)!r}\n{call}")
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith("belady.errors.BadRequest: ") and text in said
+    assert "needs PyTorch, which is not installed: install it, or" in said
+
+
+def test_threads_need_no_torch(off: Path, files: Path) -> None:
+    done = without_torch(
+        f"import belady\nl = belady.DataLoader({str(files)!r}, 50, collate_fn=list,"
+        " num_workers=2, worker_type='thread')\nprint(sum(map(len, l)))"
+    )
+    assert done.stdout.strip() == "211", done.stderr
+
+
+def test_images_need_pillow(off: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(belady.DecoderUnavailable, match="Pillow, which is not installed.*loader="):
+        belady.ImageFolder(files)[0]
+
+
 # -- daemons that stay away
 
 

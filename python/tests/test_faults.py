@@ -11,16 +11,19 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import belady
+import belady.notice
+import belady.reading
 import belady.session
 from belady import daemon, wire
 from belady.session import Config, Request, Session, Stats
-from conftest import Node, eventually, fastest, image_folder, temporary, write_files
+from conftest import BELADY, Node, eventually, fastest, image_folder, temporary, write_files
 
 ORDERS = [{"seed": 3}, {}, {"sampler": range(210, -1, -1)}]
 SLOW = "throttle+synth://slow?samples=100&size=100KB&throttle.rate=1KB"
@@ -235,6 +238,88 @@ def test_starting_a_daemon(monkeypatch: pytest.MonkeyPatch, files: Path) -> None
     finally:
         daemon._started[node.socket].terminate()
         daemon._started.pop(node.socket).wait()
+
+
+def test_the_daemon_of_another_process_dies(
+    monkeypatch: pytest.MonkeyPatch, files: Path
+) -> None:
+    """Whoever reads starts the next one: also a process that did not start the former."""
+    node = Node(temporary())
+    for key, value in {**node.environment(), "BELADY_RAM": "64MiB"}.items():
+        monkeypatch.setenv(key, value)
+    script = "from belady import daemon; print(daemon.status(daemon.find_or_start().socket)['pid'])"
+    first = int(subprocess.check_output([sys.executable, "-c", script]))
+    try:
+        for options in ({}, {"num_workers": 2}):
+            before = daemon.status(node.socket)["pid"]
+            dataset = belady.Dataset(files, label)
+            with belady.DataLoader(dataset, 5, collate_fn=list, **options) as loader:
+                iterator = iter(loader)
+                next(iterator)
+                os.kill(before, signal.SIGKILL)
+                assert sum(1 for _ in iterator) == len(loader) - 1
+                assert loader.stats()["belady/direct_batches"] == 0
+            now = daemon.status(node.socket)["pid"]
+            assert now not in (first, before)
+            assert daemon.find() == daemon.Place(node.socket, str(node.folder), transient=True)
+            first = before
+    finally:
+        os.kill(daemon.status(node.socket)["pid"], signal.SIGTERM)
+        process = daemon._started.pop(node.socket, None)
+        if process is not None:
+            process.wait()
+
+
+def label(sample: belady.Sample) -> int:
+    return sample.label
+
+
+def test_the_users_own_daemon_is_waited_for(
+    own_node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is started in its place while a loop waits, and it is said what is waited for. Then
+    samples are read directly, and the next loop may start one."""
+    monkeypatch.setattr(belady.reading, "PATIENCE_S", 1.5)
+    monkeypatch.setattr(belady.notice, "SAY_AFTER_S", 0.1)
+    place = daemon.find()
+    assert place is not None and place.theirs
+    with loader_of(files, {}) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        own_node.kill()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert sum(1 for _ in iterator) == len(loader) - 1
+        assert daemon.find() is None
+        texts = [str(w.message) for w in said]
+        assert len(texts) == 2 and "WITHOUT A DAEMON" in texts[1]
+        assert "to come back: $BELADY_SOCKET names it" in texts[0]
+        try:
+            direct = loader.stats()["belady/direct_batches"]
+            assert sum(1 for _ in loader) == len(loader)
+            assert loader.stats()["belady/direct_batches"] == direct
+        finally:
+            process = daemon._started.pop(own_node.socket)
+            process.terminate()
+            process.wait()
+
+
+def test_a_daemon_that_does_not_start_is_not_said_to_run(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = Node(temporary())
+    for key, value in {**node.environment(), "BELADY_BIN": "/bin/false"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("BELADY_RAM", raising=False)
+    with pytest.raises(belady.DaemonUnavailable, match="ended at once"):
+        daemon.find_or_start()
+    assert "started" not in capfd.readouterr().err
+    monkeypatch.setenv("BELADY_BIN", BELADY)
+    daemon.find_or_start()
+    process = daemon._started.pop(node.socket)
+    process.terminate()
+    process.wait()
+    assert capfd.readouterr().err.count("started a daemon with") == 1
 
 
 def test_ranks_begin_together(node: Node) -> None:

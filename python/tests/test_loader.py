@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import math
+import pickle
 import random
 import types
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
@@ -446,3 +450,75 @@ def test_samples_are_named_before_python_3_11(
                 next(iter(loader))
         assert ("sample 0, class0" in str(caught.value)) == (not said)
         assert ("in the transform of sample 0, class0" in caplog.text) == said
+
+
+@pytest.mark.parametrize("options", [
+    {"seed": 5, "shuffle": True}, {"shuffle": True}, {"sampler": range(200, 0, -1)},
+    {"num_workers": 2}, {"num_workers": 2, "worker_type": "thread"},
+], ids=str)
+def test_one_iterator_for_several_threads(
+    dataset: belady.Dataset, options: dict[str, Any]
+) -> None:
+    """Each batch goes to one of them, in the order in which they ask, and none is lost."""
+    torch.manual_seed(3)
+    with belady.DataLoader(dataset, 2, collate_fn=list, **options) as loader:
+        want = ours(loader)
+    torch.manual_seed(3)
+    with belady.DataLoader(dataset, 2, collate_fn=list, **options) as loader:
+        iterator = iter(loader)
+
+        def drain(_: int) -> Batches:
+            return list(iterator)
+
+        with ThreadPoolExecutor(4) as threads, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parts = list(threads.map(drain, range(4)))
+        place = {batch[0][2]: i for i, batch in enumerate(want)}
+        assert sorted((b for part in parts for b in part), key=lambda b: place[b[0][2]]) == want
+        for part in parts:
+            numbers = [place[batch[0][2]] for batch in part]
+            assert numbers == sorted(numbers)
+        assert loader.stats()["belady/batches"] == len(want)
+        assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("size", [100_000, 2_000_000])
+@pytest.mark.parametrize("options", [
+    {}, {"shuffle": True, "seed": 7, "rank": 1, "world_size": 2}, {"drop_last": True},
+    {"sampler": range(30)},
+], ids=str)
+def test_a_batch_larger_than_the_epoch(
+    dataset: belady.Dataset, files: Path, size: int, options: dict[str, Any], workers: int
+) -> None:
+    """It holds what the rank reads, as in PyTorch, and takes no more memory than that."""
+    with belady.DataLoader(dataset, 211, collate_fn=list, **options) as small:
+        want = [] if "drop_last" in options else ours(small)
+    with belady.DataLoader(
+        dataset, size, collate_fn=list, num_workers=workers, **options
+    ) as loader:
+        assert ours(loader) == want and len(loader) == len(want)
+        assert loader.stats()["belady/direct_batches"] == 0
+    if "rank" not in options:
+        theirs = stock(files, batch_size=size, num_workers=workers, **options)
+        assert [[tuple(s) for s in batch] for batch in theirs] == want
+
+
+def test_what_is_made_stays_so(dataset: belady.Dataset) -> None:
+    with belady.DataLoader(dataset, 10, collate_fn=list) as loader:
+        theirs = StockLoader([1, 2], 10)  # type: ignore[arg-type]
+        for name in ("batch_size", "sampler", "drop_last", "dataset", "batch_sampler",
+                     "persistent_workers"):
+            for one in (loader, theirs):
+                with pytest.raises(ValueError, match=name):
+                    setattr(one, name, None)
+        for name in ("seed", "shuffle", "lookahead", "timeout", "generator"):
+            with pytest.raises(ValueError, match=f"{name} cannot be set after.*make a new one"):
+                setattr(loader, name, 3)
+        assert loader.batch_size == 10
+        loader.tag = "the user's own"  # type: ignore[attr-defined]
+        loader.collate_fn = len  # as in PyTorch, from the next iterator on
+        assert next(iter(loader)) == 10
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled.*state_dict"):
+                duplicate(loader)

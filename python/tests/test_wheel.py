@@ -90,6 +90,32 @@ def test_clean_environment(wheel: str, files: Path) -> None:
     os.kill(int(run(python, folder, SCRIPT, str(files))), signal.SIGTERM)
 
 
+def test_the_command(wheel: str) -> None:
+    """`belady` and `python3 -m belady` are the binary that the wheel carries; a trial runs in the
+    Python they are of."""
+    folder = temporary()
+    python = environment(folder / "env", wheel)
+    want = subprocess.check_output([BELADY, "version"], text=True)
+    clean = {"HOME": str(folder), "PATH": f"{folder / 'env' / 'bin'}:/usr/bin:/bin"}
+    for command in (["belady"], [python, "-m", "belady"]):
+        for arguments, code, said in (
+            (["version"], 0, want), (["dataset", "ls", "--json"], 0, "[]"),
+            (["no-such-verb"], 2, "no-such-verb"), (["try", "--help"], 0, "--seconds"),
+        ):
+            done = subprocess.run(
+                [*command, *arguments], env=clean, cwd=folder, capture_output=True, text=True,
+                timeout=60, check=False,
+            )
+            assert done.returncode == code and said in done.stdout + done.stderr, done
+    # Without the binary the command does not take itself for it.
+    (own,) = (folder / "env").glob("lib/python*/site-packages/belady/bin/belady")
+    own.unlink()
+    done = subprocess.run(
+        ["belady", "version"], env=clean, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1 and "no `belady` binary is found" in done.stderr
+
+
 def test_three_lines(wheel: str) -> None:
     """The project's README, with PyTorch from the system and belady from the wheel alone."""
     folder = temporary()

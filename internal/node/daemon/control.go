@@ -69,15 +69,18 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Status is the answer to GET /v1/status.
 type Status struct {
-	Version  string         `json:"version"`
-	PID      int            `json:"pid"`
-	Dir      string         `json:"dir"`
-	UptimeS  float64        `json:"uptime_seconds"`
-	RAM      int64          `json:"ram_bytes"`
-	RAMLeft  int64          `json:"ram_left_bytes"`
-	Sessions int            `json:"sessions"`
-	Drifts   int            `json:"drifts"` // sessions that computed another order than ours
-	Datasets []world.Status `json:"datasets"`
+	Version string  `json:"version"`
+	PID     int     `json:"pid"`
+	Dir     string  `json:"dir"`
+	UptimeS float64 `json:"uptime_seconds"`
+	// IdleExitS is how long after its last client it leaves; 0: it stays. A client that finds such a
+	// daemon gone may start another: some client had started it.
+	IdleExitS float64        `json:"idle_exit_seconds"`
+	RAM       int64          `json:"ram_bytes"`
+	RAMLeft   int64          `json:"ram_left_bytes"`
+	Sessions  int            `json:"sessions"`
+	Drifts    int            `json:"drifts"` // sessions that computed another order than ours
+	Datasets  []world.Status `json:"datasets"`
 	// Ssd are the directories that logs are written to.
 	Ssd []tier.DirUsage `json:"ssd,omitempty"`
 	// Ranks are the sessions that read, the oldest first.
@@ -88,7 +91,7 @@ func (c *control) status(w http.ResponseWriter, _ *http.Request) {
 	d := c.daemon
 	s := Status{Version: d.Version, PID: os.Getpid(), Dir: d.Dir, RAM: d.RAM,
 		UptimeS: time.Since(d.began).Seconds(), RAMLeft: d.pool.Left(),
-		Datasets: []world.Status{}}
+		IdleExitS: d.IdleExit.Seconds(), Datasets: []world.Status{}}
 	if d.Disks != nil {
 		s.Ssd = d.Disks.Usage()
 	}

@@ -66,8 +66,10 @@ func TestRefusals(t *testing.T) {
 		"kind":    {func(a *wire.Attach) { a.Order.Kind = "x" }, codeBadRequest, "unknown"},
 		"rank":    {func(a *wire.Attach) { a.Rank = 1 }, 0, "rank"},
 		"start":   {func(a *wire.Attach) { a.Start.Batch = 1 << 30 }, codeBadRequest, "batches"},
-		"batch": {func(a *wire.Attach) { a.Order.Batch = wire.MaxBatch(1) + 1 }, wire.CodeTooLarge,
-			"limit"},
+		"batch": {func(a *wire.Attach) {
+			a.Order.Kind, a.Order.Draws = order.Replacement, wire.MaxBatch(1)+1
+			a.Order.Batch = a.Order.Draws
+		}, wire.CodeTooLarge, "limit"},
 		"staging": {func(a *wire.Attach) { a.Order.Batch = 200 }, wire.CodeArenaTooSmall, "--staging"},
 		"huge": {func(a *wire.Attach) {
 			a.Datasets[0].Name, a.Order.Samples, a.Order.Batch = huge.name, 3, 1

@@ -221,7 +221,8 @@ func (d *Daemon) newWorld(
 	aside := int64(0)
 	if a.Packed {
 		ranks := int64(min(a.Order.Ranks(), 8))
-		aside = min(ranks*session.RingBytes(d.pool, set, a.Order.Batch), d.RAM/4)
+		largest := world.LargestBatch(&a.Order, set.Len())
+		aside = min(ranks*session.RingBytes(d.pool, set, largest), d.RAM/4)
 	}
 	if p.log != nil && p.log.Memory() <= d.RAM/2 { // else it does without, and is not carried
 		aside += p.log.Memory()

@@ -167,7 +167,7 @@ func (s *Session) serve(ctx context.Context, a *wire.Attach) error {
 	s.send(frame)
 	s.beginTally(a, &reading, attached.Start)
 	if a.Packed {
-		if err := s.openPacks(ctx, a.Order.Batch); err != nil {
+		if err := s.openPacks(ctx, world.LargestBatch(&a.Order, w.Set.Len())); err != nil {
 			return err
 		}
 		defer s.packs.close()
@@ -281,9 +281,9 @@ func (s *Session) prepare(a *wire.Attach) (job.Reading, *job.Feed, *wire.Attache
 	if len(names) > 1 {
 		s.fields = len(names)
 	}
-	if most := wire.MaxBatch(s.fields); r.Order.Batch > most {
+	if n, most := world.LargestBatch(&r.Order, set.Len()), wire.MaxBatch(s.fields); n > most {
 		return r, nil, nil, &wire.Error{Code: wire.CodeTooLarge, Fatal: true,
-			Text: fmt.Sprintf("a batch of %d samples is over the limit of %d", r.Order.Batch, most)}
+			Text: fmt.Sprintf("a batch of %d samples is over the limit of %d", n, most)}
 	}
 	out := &wire.Attached{Session: s.ID, Samples: set.Len(), Content: fmt.Sprintf("%x", set.ID()),
 		Start: a.Start}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"belady/internal/core/job"
+	"belady/internal/core/order"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
 	"belady/internal/store/arena"
@@ -54,7 +55,8 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 	cur := &Cursor{world: w, reading: r, feed: feed, consumer: c}
 	var refused error
 	err := w.do(func() {
-		reserve := w.plan.Reserve(r.Order.Batch)
+		largest := LargestBatch(&r.Order, r.Order.Samples)
+		reserve := w.plan.Reserve(largest)
 		if refused = w.room(reserve); refused != nil {
 			return
 		}
@@ -69,12 +71,25 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 			w.record.Reading(cur.index, r)
 		}
 		w.mail.post(pump.Event{Kind: pump.Attached, Cursor: cur.index,
-			N: int32(max(r.Order.Batch, 1)), Reserve: reserve, Follows: cur.follows != 0})
+			N: int32(max(largest, 1)), Reserve: reserve, Follows: cur.follows != 0})
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
 	return cur, nil
+}
+
+// LargestBatch is how many samples a batch of an order has at most: no more than its rank reads in
+// an epoch of a dataset of so many samples, however large the loader's batches are. Those of an
+// explicit order are as its client says, and Accelerate fills the last ones up.
+func LargestBatch(o *order.Spec, samples int) int {
+	if !o.Known() || o.Kind == order.Accelerate && o.Ranks() > 1 {
+		return o.Batch
+	}
+	if o.Draws > 0 {
+		samples = o.Draws
+	}
+	return min(o.Batch, (samples+o.Ranks()-1)/o.Ranks())
 }
 
 // room checks that two batches of every rank fit into staging. Staging that nobody configured
@@ -84,7 +99,7 @@ func (w *World) room(reserve int64) error {
 	need := reserve
 	for _, c := range w.cursors {
 		if c != nil {
-			need += w.plan.Reserve(c.reading.Order.Batch)
+			need += w.plan.Reserve(LargestBatch(&c.reading.Order, c.reading.Order.Samples))
 		}
 	}
 	if w.Staging == 0 {
