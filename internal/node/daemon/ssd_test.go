@@ -14,6 +14,7 @@ import (
 	"belady/internal/node/daemon"
 	"belady/internal/node/event"
 	"belady/internal/node/wire"
+	"belady/internal/node/world"
 	"belady/internal/store/tier"
 	"belady/internal/store/tier/ssd"
 )
@@ -73,12 +74,11 @@ func TestTheLogSurvives(t *testing.T) {
 	if got := n.counters().Requests.Load(); got != uint64(all.len) {
 		t.Errorf("the first epoch makes %d requests for %d samples", got, all.len)
 	}
-	n.mustRead(reading{Attach: all.attach(order.Random, 16, 2), data: all, depth: 3})
-	if got := n.counters().Requests.Load(); got != uint64(all.len) {
-		t.Errorf("three epochs make %d requests for %d samples", got, all.len)
+	s := n.fill(all)
+	if got := int64(n.counters().Requests.Load()); got > int64(all.len)+s.Pump.Unlogged {
+		t.Errorf("some epochs make %d requests for %d samples: %+v", got, all.len, s.Pump)
 	}
-	s := n.quiet("d")
-	if s.Ssd == nil || s.Ssd.Samples != int64(all.len) || s.Ssd.Lost > 0 || s.Pump.SsdHits == 0 {
+	if s.Ssd.Lost > 0 || s.Pump.SsdHits == 0 {
 		t.Errorf("%+v, %d read from ssd", s.Ssd, s.Pump.SsdHits)
 	}
 	if got := n.status().Ssd; len(got) != 1 || got[0].Path != d.o.Dirs[0].Path || got[0].Used == 0 {
@@ -88,7 +88,7 @@ func TestTheLogSurvives(t *testing.T) {
 	other := all.attach(order.Random, 7, 2)
 	other.Order.Seed = 99
 	n.mustRead(reading{Attach: other, data: all, depth: 3})
-	if got := n.counters().Requests.Load(); got != 0 {
+	if got := int64(n.counters().Requests.Load()); got > n.of("d").Ssd.Hedged { // a stalled disk
 		t.Errorf("after a restart there are %d requests", got)
 	}
 	opened := n.told("log-opened")
@@ -114,11 +114,18 @@ func TestHalfOnSsd(t *testing.T) {
 	if got := epoch(); got != uint64(all.bytes) {
 		t.Errorf("the first epoch reads %d bytes of %d", got, all.bytes)
 	}
-	epoch()
-	got, s := epoch(), n.quiet("d")
+	var got uint64
+	var before, s world.Status
+	for range 20 { // until an epoch in which the log refused nothing and got nothing new
+		before = n.quiet("d")
+		if got, s = epoch(), n.quiet("d"); before.Ssd.Samples == s.Ssd.Samples &&
+			before.Pump.Unlogged == s.Pump.Unlogged {
+			break
+		}
+	}
 	kept := s.Pump.KeptBytes + s.Ssd.Samples*80_000
 	if most := all.bytes - kept*98/100; int64(got) > most || s.Ssd.Samples == 0 {
-		t.Errorf("the third epoch reads %d bytes, %d are kept of %d: %+v", got, kept, all.bytes, s.Ssd)
+		t.Errorf("an epoch reads %d bytes, %d are kept of %d: %+v", got, kept, all.bytes, s.Ssd)
 	}
 	if s.Ssd.Disk > 64*mib {
 		t.Errorf("%d bytes on ssd", s.Ssd.Disk)
@@ -156,18 +163,25 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// fill reads a dataset, slowly enough for its log to take all of it.
-func (n *node) fill(d data) {
+// fill reads a dataset until its log holds all of it. One epoch is enough for a device that writes
+// as fast as the origin gives; what a busy one refuses comes with the next.
+func (n *node) fill(d data) world.Status {
 	n.t.Helper()
-	n.mustRead(reading{Attach: d.attach(order.Random, 8, 1), data: d, depth: 2,
-		each: func(*client.Batch) bool {
-			time.Sleep(5 * time.Millisecond)
-			return true
-		}})
-	eventually(n.t, "the log has all", func() bool {
+	held := func() bool {
 		s := n.of(d.name)
-		return s.Ssd != nil && s.Ssd.Samples == int64(d.len)
-	})
+		return s.Ssd.Samples == int64(d.len)
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		n.mustRead(reading{Attach: d.attach(order.Random, 16, 1), data: d, depth: 3})
+		for wait := time.Now().Add(500 * time.Millisecond); time.Now().Before(wait); {
+			if held() { // what memory keeps is appended beside
+				return n.quiet(d.name)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	n.t.Fatalf("the log of %s does not fill: %+v", d.name, n.of(d.name).Ssd)
+	return world.Status{}
 }
 
 // TestLogsMakeRoom: of several datasets in one quota the one that was not used for longest loses
@@ -207,12 +221,11 @@ func TestACarriedLog(t *testing.T) {
 	n := start(t, 48*mib, func(c *daemon.Config) { c.Disks, c.Layout = d, tier.Carry })
 	all := n.addSynth("d", "throttle+", "samples=16000&size=3KB&spread=0.5&throttle.latency=1ms")
 	n.mustRead(reading{Attach: all.attach(order.Random, 64, 4), data: all, depth: 3})
-	if got := n.counters().Requests.Load(); got != uint64(all.len) {
-		t.Errorf("four epochs make %d requests for %d samples", got, all.len)
-	}
 	s := n.quiet("d")
-	if s.Ssd.Layout != tier.Carry || s.Ssd.Written < s.Ssd.Used*3/2 || s.Ssd.Lost > 0 ||
-		s.Ssd.Samples != int64(all.len) {
+	if got := int64(n.counters().Requests.Load()); got > int64(all.len)+s.Pump.Unlogged {
+		t.Errorf("four epochs make %d requests for %d samples: %+v", got, all.len, s.Pump)
+	}
+	if s.Ssd.Layout != tier.Carry || s.Ssd.Written < s.Ssd.Used*11/10 || s.Ssd.Lost > 0 {
 		t.Errorf("nothing was carried: %+v, %v", *s.Ssd, n.told("log-layout"))
 	}
 	if s.Ssd.Disk > 115*all.bytes/100+64*mib {
@@ -223,8 +236,11 @@ func TestACarriedLog(t *testing.T) {
 		on := all.attach(order.Random, 64, 6)
 		on.Start = from
 		n.mustRead(reading{Attach: on, data: all, depth: 3})
-		if got := n.counters().Requests.Load(); got > 0 {
-			t.Errorf("after a restart there are %d requests", got)
+		opened := n.told("log-opened")
+		lacks := int64(all.len) - opened[len(opened)-1].(event.LogOpened).Samples
+		s := n.of("d")
+		if got := int64(n.counters().Requests.Load()); got > lacks+s.Pump.Unlogged+s.Ssd.Hedged {
+			t.Errorf("after a restart there are %d requests for %d samples", got, lacks)
 		}
 	}
 }
