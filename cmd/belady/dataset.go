@@ -38,18 +38,19 @@ func newDatasetCommand(env *environment) *cobra.Command {
 func (e *environment) catalog() *catalog.Catalog { return catalog.New(e.Dir, e.OpenOrigin) }
 
 func newDatasetAddCommand(env *environment, asJSON *bool) *cobra.Command {
-	var opts dataset.Options
+	var opts catalog.Options
 	cmd := &cobra.Command{
 		Use:   "add NAME URL",
 		Short: "Scan what a path or URL lists, and remember it under a name",
 		Example: "  belady dataset add imagenet /data/imagenet/train\n" +
 			"  belady dataset add pairs s3://bucket/pairs --fields jpg,json\n" +
-			"  belady dataset add masks /data/m --fields 'image=images/*.jpg,mask=masks/*.png?'",
+			"  belady dataset add masks /data/m --fields 'image=images/*.jpg,mask=masks/*.png?'\n" +
+			"  belady dataset add photos /data/photos --images",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
 				return err
 			}
-			_, wrong := dataset.NewBuilder(opts)
+			_, wrong := dataset.NewBuilder(opts.Options)
 			return errors.Join(catalog.CheckName(args[0]), catalog.CheckURL(args[1]), wrong)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,6 +70,9 @@ func newDatasetAddCommand(env *environment, asJSON *bool) *cobra.Command {
 		"how objects become samples: "+strings.Join(dataset.Formats(), ", "))
 	cmd.Flags().StringSliceVar(&opts.Fields, "fields", nil,
 		"group objects of one stem into a sample: extensions (jpg,json?), NAME=PREFIX*SUFFIX, or auto")
+	cmd.Flags().BoolVar(&opts.Images, "images", false,
+		"take only images below classes' folders, as torchvision's ImageFolder does")
+	cmd.MarkFlagsMutuallyExclusive("images", "fields")
 	return cmd
 }
 
@@ -214,6 +218,9 @@ func printDataset(w io.Writer, d *catalog.Dataset) error {
 	row("url", printable(info.URL))
 	row("format", info.Format)
 	row("fields", strings.Join(d.Manifest.Fields(), ", "))
+	if info.Images {
+		row("only", "images below classes' folders")
+	}
 	row("samples", humanize.Comma(int64(info.Samples)))
 	row("size", humanize.IBytes(uint64(info.Bytes)))
 	row("mean sample", humanize.IBytes(uint64(info.Bytes)/uint64(info.Samples)))

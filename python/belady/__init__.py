@@ -9,7 +9,7 @@ daemon shares with all ranks. See README.md for what is lent and for how long.
 """
 
 from belady.attach import attach
-from belady.dataset import Dataset, ImageFolder
+from belady.dataset import Dataset
 from belady.decode import decode_jpeg
 from belady.errors import (
     AccessDenied,
@@ -25,6 +25,7 @@ from belady.errors import (
     LoaderClosed,
     ManifestError,
     NoDirectRead,
+    NoImages,
     NotYetSupported,
     OrderDrift,
     OrderDriftWarning,
@@ -41,6 +42,7 @@ from belady.errors import (
     VersionMismatch,
     WaitTimeout,
 )
+from belady.images import ImageFolder
 from belady.loader import DataLoader
 from belady.sample import Sample
 
@@ -63,6 +65,7 @@ __all__ = [
     "LoaderClosed",
     "ManifestError",
     "NoDirectRead",
+    "NoImages",
     "NotYetSupported",
     "OrderDrift",
     "OrderDriftWarning",

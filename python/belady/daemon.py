@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple, Optional
 
@@ -243,10 +243,13 @@ def dataset_dir(place: Place, name: str) -> str:
     return os.path.join(place.dir, "datasets", name)
 
 
-def add_dataset(place: Place, name: str, url: str) -> None:
-    """Scan a path or URL under a name with `belady dataset add`, which needs no daemon.
+def add_dataset(
+    place: Place, name: str, url: str, images: bool, done: Callable[[], bool]
+) -> Optional[dict[str, Any]]:
+    """Scan a path or URL under a name with `belady dataset add`, which needs no daemon; what that
+    found, as its --json says it.
 
-    The ranks of a run begin together: one of them scans, the others wait and find it done.
+    The ranks of a run begin together: one of them scans, the others wait and find it `done`; None.
     DaemonUnavailable where the binary, or the folder for manifests, cannot be used.
     """
     command = binary()
@@ -254,19 +257,23 @@ def add_dataset(place: Place, name: str, url: str) -> None:
         os.makedirs(place.dir, mode=0o700, exist_ok=True)
         with _alone(os.path.join(place.dir, f".{name}.scan.lock"),
                     f"another process to scan {url}, which is done once"):
-            if os.path.exists(os.path.join(dataset_dir(place, name), "manifest")):
-                return
-            with tempfile.TemporaryFile() as said:
+            if done():
+                return None
+            arguments = [command, "dataset", "add", "--json", "--dir", place.dir, name, url]
+            with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as result:
                 failed = _run(
-                    [command, "dataset", "add", "--dir", place.dir, name, url], said,
+                    arguments + ["--images"] * images, result, said,
                     f"the scan of {url}, which is done once: every sample is listed",
                 )
                 said.seek(0)
                 text = said.read().decode("utf-8", "replace").strip()
+                result.seek(0)
+                found: dict[str, Any] = {} if failed else json.load(result)
     except OSError as e:
         raise DaemonUnavailable(f"`{command} dataset add` cannot be run: {e}") from e
     if failed:
         raise DatasetAddFailed(text.rpartition("belady: ")[2] or f"cannot scan {url}")
+    return found
 
 
 @contextmanager
@@ -307,11 +314,11 @@ def _take(lock: IO[str], what: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def _run(command: list[str], said: IO[bytes], what: str) -> bool:
-    """Run a command to its end; whether it failed. What it says on stderr is kept."""
+def _run(command: list[str], out: IO[bytes], said: IO[bytes], what: str) -> bool:
+    """Run a command to its end; whether it failed. What it prints, and says on stderr, is kept."""
     waiting = notice.Waiting(what)
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=said
     ) as process:
         try:
             while True:

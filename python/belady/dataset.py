@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from operator import index
 from typing import Any, Callable, Optional, Union
 
-from belady import daemon, direct, scan
-from belady.decode import timed
-from belady.errors import DaemonUnavailable, DecoderUnavailable, UnknownDataset
+from belady import daemon, direct, folders, scan
+from belady.errors import DaemonUnavailable, UnknownDataset
 from belady.manifest import Manifest
 from belady.ondemand import OnDemand
 from belady.reading import Reading, given_up, learn
@@ -21,15 +20,19 @@ from belady.sample import Sample, samples, transformed
 
 
 class Dataset:
-    """The samples below a path or URL, scanned once into a manifest.
+    """The samples below a path or URL, scanned into a manifest.
 
     `source` is a name that `belady dataset add` was given, or a path or URL, which is then added
-    under a name made from it. A path is scanned when it is first used and not again: after changing
-    files say `belady dataset add NAME PATH`.
+    under a name made from it. A path is scanned when it is first used, and again when files came or
+    went since. A URL is listed once: `belady dataset add NAME URL` lists it again, `name` being its
+    name, and does so for what was added by name.
 
     `transform` takes a `belady.Sample` and returns what the collate function is given. Without one
     the sample itself is.
     """
+
+    # Whether only images in classes' folders are samples.
+    images = False
 
     def __init__(
         self,
@@ -48,18 +51,21 @@ class Dataset:
             raise ValueError("a dataset is a name, a path or a URL, and '' is none of them")
         self.transform = transform
         self._url = _url(source)
-        self.name: str = name_for(self._url) if self._url else self.source
+        self.name: str = self.source
+        if self._url:
+            self.name = name_for(self._url) + ("-images" if self.images else "")
         self._manifest: Optional[Manifest] = None
         self._reader: Optional[OnDemand] = None
         self._place: Optional[daemon.Place] = None
 
     @property
     def manifest(self) -> Manifest:
-        """Opened when first asked for; a path or URL is scanned for it if it never was."""
+        """Opened when first asked for; a path or URL is scanned for it if it never was, a path also
+        if it changed."""
         if self._manifest is None:
             path = os.path.join(self._folder(), "manifest")
-            if self._url and not os.path.exists(path):
-                self._manifest = self._scanned()
+            if self._url:
+                self._manifest = self._scanned(path)
             try:
                 self._manifest = self._manifest or Manifest(path)
             except FileNotFoundError as e:
@@ -72,16 +78,30 @@ class Dataset:
     def _folder(self) -> str:
         return daemon.dataset_dir(self.place, self.name)
 
-    def _scanned(self) -> Optional[Manifest]:
-        """Add the path or URL; without a binary that could, a folder is listed here."""
-        try:
-            daemon.add_dataset(self.place, self.name, self._url)
+    def _scanned(self, path: str) -> Optional[Manifest]:
+        """Add the path or URL, if that is due; without a binary that could, a folder is listed
+        here."""
+        folder, known = direct.folder_of(self._url), os.path.exists(path)
+        record = folders.Record(os.path.join(self._folder(), "folders"))
+        if known and (folder is None or record.holds(folder)):
             return None
-        except DaemonUnavailable:
-            folder = direct.folder_of(self._url)
+
+        def done() -> bool:
+            return os.path.exists(path) and (not known or record.replaced())
+
+        try:
+            added = daemon.add_dataset(self.place, self.name, self._url, self.images, done)
+            if known and added:
+                folders.say(self.source, added)
+            return None
+        except DaemonUnavailable as e:
             if folder is None:
                 raise
-            return scan.folder(folder)
+            if known and not self.place.off:  # the daemon knows what was scanned
+                print(f"belady: {self.source} changed since it was scanned as {self.name}, and"
+                      f" cannot be scanned again: {e}", file=sys.stderr)
+                return None
+            return scan.folder(folder, self.images)
 
     @property
     def files(self) -> direct.Files:
@@ -175,61 +195,6 @@ class Dataset:
         known = state.pop("given_up")
         self.__dict__.update(state)
         learn(self.place.socket, known)
-
-
-class ImageFolder(Dataset):
-    """torchvision's ImageFolder: items are (image, label), classes are folders.
-
-    Differences: `loader` is given a `belady.Sample` and not a path (by default Pillow decodes it to
-    RGB), and every file is a sample, whatever its name ends with.
-    """
-
-    def __init__(
-        self,
-        root: Union[str, os.PathLike[str]],
-        transform: Optional[Callable[[Any], Any]] = None,
-        target_transform: Optional[Callable[[int], Any]] = None,
-        loader: Optional[Callable[[Sample], Any]] = None,
-    ) -> None:
-        super().__init__(root, transform)
-        self.root = self.source
-        self.target_transform = target_transform
-        self.loader = loader or rgb
-
-    def item(self, sample: Sample) -> Any:
-        image, target = self.loader(sample), sample.label
-        if self.transform is not None:
-            image = self.transform(image)
-        return image, target if self.target_transform is None else self.target_transform(target)
-
-    @property
-    def raw(self) -> bool:
-        return False
-
-    @property
-    def samples(self) -> list[tuple[str, int]]:
-        """Path and label of every sample, name and label where they are in no folder; a list of
-        all of them is made each time."""
-        root = direct.folder_of(self.files.url)
-        if root is not None and self._url and "://" not in self.root:
-            root = os.path.expanduser(self.root)  # as it was given
-        return [
-            (self.name_of(i) if root is None else os.path.join(root, self.name_of(i)), label)
-            for i, label in enumerate(self.targets)
-        ]
-
-
-def rgb(sample: Sample) -> Any:
-    """A sample decoded by Pillow, as torchvision's default loader does it."""
-    try:
-        from PIL import Image  # pyright: ignore[reportMissingTypeStubs]
-    except ImportError as e:
-        raise DecoderUnavailable(
-            "ImageFolder decodes with Pillow, which is not installed: install it, or give"
-            " loader=, a function that makes an image of a belady.Sample"
-        ) from e
-    with timed(sample):
-        return Image.open(io.BytesIO(sample.data)).convert("RGB")
 
 
 def name_for(url: str) -> str:

@@ -23,6 +23,7 @@ class. Their text is the daemon's: what happened, to what, and what to do.
     ├── DecoderUnavailable   (ImportError)      nothing is installed to decode with, or not there
     ├── ManifestError        (ValueError)       a manifest's bytes are not what the format says
     ├── DatasetAddFailed                        `belady dataset add` refused
+    │   └── NoImages         (FileNotFoundError)  an ImageFolder has a class without images
     ├── OrderDrift                              other samples came than were asked for by id
     ├── RaggedBatch          (ValueError)       "stack" was given samples of unequal length
     ├── StateMismatch        (ValueError)       a state of another dataset, seed or kind of order,
@@ -122,6 +123,11 @@ class ManifestError(BeladyError, ValueError):
 
 class DatasetAddFailed(BeladyError):
     """`belady dataset add` refused; the text is its own."""
+
+
+class NoImages(DatasetAddFailed, FileNotFoundError):
+    """A folder of an ImageFolder's root holds no image, or there is no folder. torchvision's words.
+    """
 
 
 class OrderDrift(BeladyError):

@@ -42,10 +42,11 @@ class Part(NamedTuple):
 class Manifest:
     """Names, labels and classes of a dataset. Safe for many threads; reads nothing until asked.
 
-    `data` is given for one that was scanned in this process and is no file (belady.scan).
+    `data` is given for one that was scanned in this process and is no file (belady.scan), and
+    `content` where another process has it open: a later scan may have replaced it.
     """
 
-    def __init__(self, path: str, data: Optional[bytes] = None) -> None:
+    def __init__(self, path: str, data: Optional[bytes] = None, content: str = "") -> None:
         self.path = path
         self._own = data
         view = memoryview(self._mapped() if data is None else data)
@@ -54,7 +55,7 @@ class Manifest:
         self.samples: int
         self.bytes: int
         self.largest: int
-        (magic, version, _, content, self.samples, self.bytes, self.largest, _, fields, classes,
+        (magic, version, _, digest, self.samples, self.bytes, self.largest, _, fields, classes,
          length) = HEADER.unpack_from(view)
         if magic != MAGIC:
             raise self._broken("it is none")
@@ -80,7 +81,12 @@ class Manifest:
             raise self._broken("its columns do not fit its samples")
         self._field_count = max(fields, 1)
         self._fields: Optional[list[Field]] = None
-        self.content: str = content.hex()
+        self.content: str = digest.hex()
+        if content and content != self.content:
+            raise ManifestError(
+                f"manifest {path} was replaced by another scan since this run opened it: start the"
+                " run again"
+            )
         self._class_count = classes
         self._classes: Optional[list[str]] = None
 
@@ -173,7 +179,7 @@ class Manifest:
         return index
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Manifest, (self.path, self._own))
+        return (Manifest, (self.path, self._own, self.content))
 
 
 def _number(column: memoryview, index: int, width: int) -> int:

@@ -26,6 +26,11 @@ _KIND_FOLDER = 1
 _WHOLE_FILE = b"\0" + b"\4\0data" + b"\0\0" + b"\0\0"
 _SIZE_MAX = (1 << 32) - 2
 _NAME_MAX = 4096
+# torchvision's IMG_EXTENSIONS.
+IMAGE_EXTENSIONS = (
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
+)
+_ENDINGS = tuple(extension.encode() for extension in IMAGE_EXTENSIONS)
 
 
 class _File(NamedTuple):
@@ -34,11 +39,15 @@ class _File(NamedTuple):
     version: int
 
 
-def folder(path: str) -> Manifest:
-    """The manifest of a folder of files, one sample each."""
+def folder(path: str, images: bool = False) -> Manifest:
+    """The manifest of a folder of files, one sample each; of its images in classes' folders only,
+    where those are asked for."""
     root = os.fsencode(os.path.realpath(path))
     try:
-        files = sorted(_listed(root, b"", ()), key=lambda file: _sort_key(file.name))
+        listed = _listed(root, b"", (), images)
+        if images:
+            listed = filter(_is_image, listed)
+        files = sorted(listed, key=lambda file: _sort_key(file.name))
     except OSError as e:
         what = os.fsdecode(e.filename or path)
         raise DatasetAddFailed(f"cannot list {what}: {e.strerror or e}") from e
@@ -47,8 +56,22 @@ def folder(path: str) -> Manifest:
     return Manifest(path, _encoded(files))
 
 
-def _listed(path: bytes, below: bytes, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
-    """Files of a folder and those below it; what begins with a dot is left out.
+def _is_image(file: _File) -> bool:
+    """As torchvision decides, but for hidden ones, which have no place in a manifest."""
+    if b"/" not in file.name or not file.name.lower().endswith(_ENDINGS):
+        return False
+    if file.name.startswith(b".") or b"/." in file.name:
+        raise DatasetAddFailed(
+            f"the name of {os.fsdecode(file.name)}, or a folder's, begins with a dot: torchvision's"
+            " ImageFolder takes such files and Belady none, so rename or remove it"
+        )
+    return True
+
+
+def _listed(
+    path: bytes, below: bytes, above: tuple[tuple[int, int], ...], hidden: bool
+) -> Iterator[_File]:
+    """Files of a folder and those below it; what begins with a dot only if asked for.
 
     Links are followed wherever they lead; `above` are the folders on the way, by device and inode.
     """
@@ -59,14 +82,14 @@ def _listed(path: bytes, below: bytes, above: tuple[tuple[int, int], ...]) -> It
         )
     above = (*above, (here.st_dev, here.st_ino))
     for entry in os.scandir(path):
-        if entry.name.startswith(b"."):
+        if entry.name.startswith(b".") and not hidden:
             continue
         name = below + entry.name
         info = _stat(entry)
         if info is None:
             continue
         if stat.S_ISDIR(info.st_mode):
-            yield from _listed(entry.path, name + b"/", above)
+            yield from _listed(entry.path, name + b"/", above, hidden)
         elif stat.S_ISREG(info.st_mode):
             if len(name) > _NAME_MAX or info.st_size > _SIZE_MAX:
                 raise DatasetAddFailed(

@@ -136,13 +136,14 @@ def own_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     yield from serving(monkeypatch)
 
 
-def write_files(root: Path, count: int, seed: int = 1) -> Path:
+def write_files(root: Path, count: int, seed: int = 1, ending: str = "bin") -> Path:
     """Files in classes, of unequal sizes, one of them empty."""
     draw = random.Random(seed)
     for i in range(count):
         folder = root / f"class{i % 3}" / ("deep" if i % 7 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{i:04}.bin").write_bytes(draw.randbytes(0 if i == 5 else draw.randint(1, 4000)))
+        data = draw.randbytes(0 if i == 5 else draw.randint(1, 4000))
+        (folder / f"{i:04}.{ending}").write_bytes(data)
     return root
 
 
@@ -161,3 +162,9 @@ def image_folder(root: Path) -> list[tuple[bytes, int, str]]:
 @pytest.fixture(scope="session")
 def files() -> Iterator[Path]:
     yield write_files(temporary(), 211)
+
+
+@pytest.fixture(scope="session")
+def images() -> Iterator[Path]:
+    """Files that are images by their names only."""
+    yield write_files(temporary(), 211, ending="jpg")

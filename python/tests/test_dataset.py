@@ -81,13 +81,13 @@ def test_threads(node: Node, files: Path) -> None:
     assert not wrong
 
 
-def test_image_folder(node: Node, files: Path) -> None:
-    reference = image_folder(files)
+def test_image_folder(node: Node, images: Path) -> None:
+    reference = image_folder(images)
     dataset = belady.ImageFolder(
-        files, transform=lambda n: n * 2, target_transform=lambda t: -t, loader=length
+        images, transform=lambda n: n * 2, target_transform=lambda t: -t, loader=length
     )
     assert dataset[10] == (2 * len(reference[10][0]), -reference[10][1])
-    assert dataset.samples == [(str(files / name), label) for _, label, name in reference]
+    assert dataset.samples == [(str(images / name), label) for _, label, name in reference]
     assert dataset.classes == ["class0", "class1", "class2"]
     with belady.DataLoader(dataset, 50) as loader:
         got = [pair for x, y in loader for pair in zip(x.tolist(), y.tolist())]
@@ -95,7 +95,7 @@ def test_image_folder(node: Node, files: Path) -> None:
 
 
 def test_images_are_decoded_by_pillow(
-    node: Node, files: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for Pillow, which the tests do not need otherwise."""
     class Image(types.ModuleType):
@@ -104,8 +104,8 @@ def test_images_are_decoded_by_pillow(
 
     monkeypatch.setitem(sys.modules, "PIL", types.ModuleType("PIL"))
     monkeypatch.setattr(sys.modules["PIL"], "Image", Image("PIL.Image"), raising=False)
-    data, label, _ = image_folder(files)[8]
-    assert belady.ImageFolder(files)[8] == (("RGB", data), label)
+    data, label, _ = image_folder(images)[8]
+    assert belady.ImageFolder(images)[8] == (("RGB", data), label)
 
 
 def test_sessions_end_with_the_dataset(node: Node, files: Path) -> None:

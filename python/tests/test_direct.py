@@ -134,15 +134,16 @@ def test_states_go_both_ways(
                 assert given + list(loader) == whole
 
 
-def test_datasets(off: Path, files: Path) -> None:
+def test_datasets(off: Path, files: Path, images: Path) -> None:
     reference = image_folder(files)
     dataset = belady.Dataset(files)
     assert [bytes(s) for s in dataset.__getitems__([3, 200, 3])] == [
         reference[i][0] for i in (3, 200, 3)
     ]
     stock = torch.utils.data.DataLoader(
-        belady.ImageFolder(files, loader=bytes), 50, num_workers=2, collate_fn=list
+        belady.ImageFolder(images, loader=bytes), 50, num_workers=2, collate_fn=list
     )
+    reference = image_folder(images)
     assert [item for batch in stock for item in batch] == [(d, label) for d, label, _ in reference]
 
 
@@ -332,10 +333,10 @@ def test_threads_need_no_torch(off: Path, files: Path) -> None:
     assert done.stdout.strip() == "211", done.stderr
 
 
-def test_images_need_pillow(off: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_need_pillow(off: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(belady.DecoderUnavailable, match="Pillow, which is not installed.*loader="):
-        belady.ImageFolder(files)[0]
+        belady.ImageFolder(images)[0]
 
 
 # -- daemons that stay away

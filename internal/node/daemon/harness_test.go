@@ -185,7 +185,7 @@ type data struct {
 func (n *node) add(name, url string, fields ...string) catalog.Info {
 	n.t.Helper()
 	got, err := catalog.New(n.dir, n.openOrigin).Add(context.Background(), name, url,
-		dataset.Options{Fields: fields}, nil)
+		catalog.Options{Options: dataset.Options{Fields: fields}}, nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"belady/internal/core/dataset"
+	"belady/internal/store/origin"
 )
 
 // Phase is what an Add is busy with.
@@ -37,12 +38,19 @@ type Result struct {
 	Rescan bool `json:"rescan"`
 }
 
+// Options says how an origin's objects become samples.
+type Options struct {
+	dataset.Options
+	// Images leaves out all that torchvision's ImageFolder does.
+	Images bool
+}
+
 // Add lists the origin at url and writes the manifest of dataset name. Adding the same name and URL
-// again scans again, with the earlier fields unless opts declares some, and counts what changed;
+// again scans again, with the earlier options unless opts declares some, and counts what changed;
 // the same content gives the same content id. On an error what was there before is intact, but for
 // one case that the error names: the manifest was replaced and its Info could not be.
 // progress may be nil; it is called from the goroutine of Add.
-func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Options,
+func (c *Catalog) Add(ctx context.Context, name, url string, opts Options,
 	progress func(Progress),
 ) (Result, error) {
 	if err := errors.Join(CheckName(name), CheckURL(url)); err != nil {
@@ -72,7 +80,7 @@ func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Option
 		return Result{}, err
 	}
 	start := c.now()
-	data, left, err := c.scan(ctx, name, url, opts, progress)
+	data, left, folders, err := c.scan(ctx, name, url, opts, progress)
 	if err != nil {
 		return Result{}, err
 	}
@@ -82,19 +90,20 @@ func (c *Catalog) Add(ctx context.Context, name, url string, opts dataset.Option
 	}
 	result := Result{Rescan: known, Changes: dataset.Changes{Added: manifest.Len()}, Info: Info{
 		Name: name, URL: url, Format: manifest.Format(), Fields: opts.Fields,
-		ID: manifest.ID().String(), Samples: manifest.Len(), Bytes: manifest.TotalBytes(),
-		MaxBytes: manifest.MaxSize(), Classes: len(manifest.Classes()), LeftOut: left,
+		Images: opts.Images, ID: manifest.ID().String(), Samples: manifest.Len(),
+		Bytes: manifest.TotalBytes(), MaxBytes: manifest.MaxSize(),
+		Classes: len(manifest.Classes()), LeftOut: left,
 		ScannedAt: start.UTC(), ScanMillis: c.now().Sub(start).Milliseconds(),
 	}}
 	if known {
 		result.Changes = c.changes(name, manifest)
 	}
 	progress(Progress{Phase: Writing, Objects: int64(manifest.Len()), Bytes: manifest.TotalBytes()})
-	return result, c.store(result, data)
+	return result, c.store(result, data, encodeFolders(folders, start))
 }
 
-// earlier says whether the dataset is known, and completes opts with the fields it was added with.
-func (c *Catalog) earlier(name, url string, opts *dataset.Options) (bool, error) {
+// earlier says whether the dataset is known, and completes opts with those it was added with.
+func (c *Catalog) earlier(name, url string, opts *Options) (bool, error) {
 	info, err := c.Show(name)
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
@@ -106,6 +115,11 @@ func (c *Catalog) earlier(name, url string, opts *dataset.Options) (bool, error)
 		return false, fmt.Errorf("dataset %s is already %s: choose another name for %s, or first "+
 			"run: belady dataset rm %s", name, info.URL, url, name)
 	}
+	if opts.Images && !info.Images {
+		return false, fmt.Errorf("dataset %s already is every file of %s: choose another name for "+
+			"its images alone, or first run: belady dataset rm %s", name, url, name)
+	}
+	opts.Images = info.Images
 	if len(opts.Fields) == 0 {
 		opts.Fields = info.Fields
 	}
@@ -113,37 +127,50 @@ func (c *Catalog) earlier(name, url string, opts *dataset.Options) (bool, error)
 }
 
 // scan lists the origin into a manifest's bytes, holding the objects once, compactly, and no batch.
-func (c *Catalog) scan(ctx context.Context, name, url string, opts dataset.Options,
+func (c *Catalog) scan(ctx context.Context, name, url string, opts Options,
 	progress func(Progress),
-) (data []byte, left dataset.LeftOut, err error) {
+) (data []byte, left dataset.LeftOut, folders []origin.Folder, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("adding dataset %s from %s: %w", name, url, err)
 		}
 	}()
-	b, err := dataset.NewBuilder(opts)
+	b, err := dataset.NewBuilder(opts.Options)
 	if err != nil {
-		return nil, left, err
+		return nil, left, nil, err
 	}
 	from, err := c.open(ctx, url)
 	if err != nil {
-		return nil, left, err
+		return nil, left, nil, err
 	}
 	defer func() { _ = from.Close() }() // Nothing was written: a failed close loses nothing.
 	at := Progress{Phase: Listing}
-	err = from.List(ctx, func(batch []dataset.Object) error {
+	take := func(batch []dataset.Object) error {
 		at.Objects += int64(len(batch))
 		for i := range batch {
 			at.Bytes += max(0, batch[i].Size)
 		}
 		progress(at)
+		if opts.Images {
+			batch = onlyImages(batch)
+		}
 		return b.Add(batch)
-	})
+	}
+	if tree, ok := from.(origin.Foldered); ok {
+		err = tree.ListFolders(ctx, take, func(f origin.Folder) { folders = append(folders, f) })
+	} else {
+		err = from.List(ctx, take)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, left, err
+		return nil, left, nil, err
+	}
+	if hidden := b.LeftOut().Hidden; opts.Images && hidden > 0 {
+		return nil, left, nil, fmt.Errorf("%d images have a name, or a folder's name, that begins "+
+			"with a dot: torchvision's ImageFolder takes such files and Belady none, so rename or "+
+			"remove them", hidden)
 	}
 	at.Phase = Sorting
 	progress(at)
@@ -151,7 +178,7 @@ func (c *Catalog) scan(ctx context.Context, name, url string, opts dataset.Optio
 	if errors.Is(err, dataset.ErrEmpty) {
 		err = fmt.Errorf("%w: check the URL, and that the folder has files", err)
 	}
-	return data, b.LeftOut(), err
+	return data, b.LeftOut(), folders, err
 }
 
 // changes compares with the manifest that is there. One that cannot be read is as good as none.
@@ -164,8 +191,9 @@ func (c *Catalog) changes(name string, after *dataset.Manifest) dataset.Changes 
 	return dataset.Diff(before.Manifest, after)
 }
 
-// store writes the manifest, then the Info that makes it exist.
-func (c *Catalog) store(r Result, data []byte) error {
+// store writes the manifest, then the folders, which must not be newer than it, then the Info that
+// makes it exist.
+func (c *Catalog) store(r Result, data, folders []byte) error {
 	name := r.Info.Name
 	text, err := json.MarshalIndent(r.Info, "", "  ")
 	if err != nil {
@@ -181,6 +209,11 @@ func (c *Catalog) store(r Result, data []byte) error {
 	err = c.write(c.manifestPath(name), data)
 	if err == nil {
 		state = "the manifest is the new one, its description the old one"
+		if len(folders) > 0 {
+			err = c.write(c.foldersPath(name), folders)
+		}
+	}
+	if err == nil {
 		err = c.write(c.infoPath(name), append(text, '\n'))
 	}
 	if err == nil {

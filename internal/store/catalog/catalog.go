@@ -1,6 +1,7 @@
 // Package catalog keeps the datasets a node knows: their manifests and where they came from.
 //
 //	DIR/datasets/NAME/manifest      docs/format/manifest.md, replaced whole, never changed in place
+//	DIR/datasets/NAME/folders       when each folder of a path was modified, as the scan saw it
 //	DIR/datasets/NAME/dataset.json  Info: the URL and how it was scanned; its presence means "exists"
 //	DIR/datasets/.NAME.lock         held while NAME is added or removed
 //
@@ -57,7 +58,9 @@ type Info struct {
 	URL    string `json:"url"`
 	Format string `json:"format"`
 	// Fields are the declared fields, as dataset.ParseFields reads them.
-	Fields     []string        `json:"fields,omitempty"`
+	Fields []string `json:"fields,omitempty"`
+	// Images: only images below classes' folders are samples, as torchvision's ImageFolder has it.
+	Images     bool            `json:"images,omitempty"`
 	ID         string          `json:"id"`
 	Samples    int             `json:"samples"`
 	Bytes      int64           `json:"bytes"`
@@ -188,6 +191,9 @@ func (c *Catalog) Remove(name string) error {
 
 func (c *Catalog) path(name string) string         { return filepath.Join(c.dir, name) }
 func (c *Catalog) manifestPath(name string) string { return filepath.Join(c.dir, name, "manifest") }
+func (c *Catalog) foldersPath(name string) string {
+	return filepath.Join(c.dir, name, "folders")
+}
 func (c *Catalog) infoPath(name string) string {
 	return filepath.Join(c.dir, name, "dataset.json")
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,7 +63,8 @@ func newCatalog(t *testing.T, from origin.Origin) *Catalog {
 
 func add(t *testing.T, c *Catalog, name, url string, fields ...string) Result {
 	t.Helper()
-	r, err := c.Add(context.Background(), name, url, dataset.Options{Fields: fields}, nil)
+	r, err := c.Add(context.Background(), name, url,
+		Options{Options: dataset.Options{Fields: fields}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestAddOpenShowListRemove(t *testing.T) {
 	}}
 	c := newCatalog(t, from)
 	var phases []Phase
-	r, err := c.Add(context.Background(), "pets", "memory://x", dataset.Options{}, func(p Progress) {
+	r, err := c.Add(context.Background(), "pets", "memory://x", Options{}, func(p Progress) {
 		phases = append(phases, p.Phase)
 	})
 	if err != nil {
@@ -206,7 +208,7 @@ func TestRescan(t *testing.T) {
 	if open.Manifest.Len() != 3 || open.Manifest.Verify() != nil {
 		t.Error("a scan changed what was open")
 	}
-	_, err = c.Add(context.Background(), "x", "memory://y", dataset.Options{}, nil)
+	_, err = c.Add(context.Background(), "x", "memory://y", Options{}, nil)
 	wantError(t, err, "already memory://x", "rm x")
 }
 
@@ -223,7 +225,7 @@ func TestFailedAddLeavesWhatWasThere(t *testing.T) {
 			}
 			return good(path, data)
 		}
-		_, err := c.Add(context.Background(), "new", "memory://x", dataset.Options{}, nil)
+		_, err := c.Add(context.Background(), "new", "memory://x", Options{}, nil)
 		wantError(t, err, "disk", "is full", "free some space")
 		if _, err := c.Show("new"); !errors.Is(err, ErrUnknown) {
 			t.Errorf("half a dataset exists: %v", err)
@@ -234,10 +236,10 @@ func TestFailedAddLeavesWhatWasThere(t *testing.T) {
 	}
 	c.write = func(string, []byte) error { return syscall.ENOSPC }
 	// The earlier dataset's manifest is neither replaced nor removed.
-	_, err := c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
+	_, err := c.Add(context.Background(), "x", "memory://x", Options{}, nil)
 	wantError(t, err, "intact")
 	from.err = origin.ErrUnavailable
-	_, err = c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
+	_, err = c.Add(context.Background(), "x", "memory://x", Options{}, nil)
 	if !errors.Is(err, origin.ErrUnavailable) {
 		t.Errorf("a failed listing gives %v", err)
 	}
@@ -293,7 +295,7 @@ func TestManifestIsTheTruthAfterACrashBetweenTheFiles(t *testing.T) {
 		}
 		return writeFile(path, data)
 	}
-	_, err := c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
+	_, err := c.Add(context.Background(), "x", "memory://x", Options{}, nil)
 	wantError(t, err, "is full", "the manifest is the new one")
 	d, err := c.Open("x")
 	if err != nil {
@@ -311,17 +313,17 @@ func TestRefusals(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"", ".", "..", ".x", "-x", "a/b", "a b", "é", "a\n",
 		strings.Repeat("x", 129)} {
-		_, err := c.Add(ctx, name, "memory://x", dataset.Options{}, nil)
+		_, err := c.Add(ctx, name, "memory://x", Options{}, nil)
 		wantError(t, err, "is not possible")
 		_, err = c.Open(name)
 		wantError(t, err, "is not possible")
 		wantError(t, c.Remove(name), "is not possible")
 	}
-	_, err := c.Add(ctx, "x", "memory://x", dataset.Options{}, nil)
+	_, err := c.Add(ctx, "x", "memory://x", Options{}, nil)
 	wantError(t, err, "no samples", "check the URL")
-	_, err = c.Add(ctx, "x", "memory://x", dataset.Options{Format: "zip"}, nil)
+	_, err = c.Add(ctx, "x", "memory://x", Options{Options: dataset.Options{Format: "zip"}}, nil)
 	wantError(t, err, `"zip"`, "folder")
-	_, err = c.Add(ctx, "x", "s3://key:secret@bucket/x", dataset.Options{}, nil)
+	_, err = c.Add(ctx, "x", "s3://key:secret@bucket/x", Options{}, nil)
 	wantError(t, err, "credentials")
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error shows the secret: %v", err)
@@ -334,7 +336,7 @@ func TestRefusals(t *testing.T) {
 	wantError(t, err, "known are one")
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := c.Add(cancelled, "x", "memory://x", dataset.Options{}, nil); !errors.Is(err,
+	if _, err := c.Add(cancelled, "x", "memory://x", Options{}, nil); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("a cancelled add gives %v", err)
 	}
@@ -349,11 +351,11 @@ func TestOneAddAtATime(t *testing.T) {
 			return
 		}
 		tried = true
-		_, err := c.Add(context.Background(), "x", "memory://x", dataset.Options{}, nil)
+		_, err := c.Add(context.Background(), "x", "memory://x", Options{}, nil)
 		if !errors.Is(err, ErrBusy) {
 			t.Errorf("a second add gives %v", err)
 		}
-		if _, err := c.Add(context.Background(), "y", "memory://x", dataset.Options{},
+		if _, err := c.Add(context.Background(), "y", "memory://x", Options{},
 			nil); err != nil {
 			t.Errorf("an add of another dataset gives %v", err)
 		}
@@ -403,6 +405,67 @@ func TestRealFolder(t *testing.T) {
 	}
 }
 
+func TestImagesAsTorchvisionTakesThem(t *testing.T) {
+	objects := func(names ...string) (all []dataset.Object) {
+		for _, name := range names {
+			all = append(all, dataset.Object{Name: name, Size: 1, Version: 1})
+		}
+		return all
+	}
+	images := Options{Images: true}
+	from := &memory{objects: objects("dog/b.TIFF", "cat/a.jpg", "cat/notes.txt", "top.jpg",
+		"cat/deep/c.JPeG", "cat/jpg", "dog/.DS_Store", "dog/d.jpg.part")}
+	c := newCatalog(t, from)
+	r, err := c.Add(t.Context(), "x", "memory://x", images, nil)
+	if err != nil || r.Info.Samples != 3 || r.Info.Classes != 2 || !r.Info.Images {
+		t.Fatalf("%+v, %v", r.Info, err)
+	}
+	plain := newCatalog(t, &memory{objects: objects("cat/a.jpg", "cat/deep/c.JPeG", "dog/b.TIFF")})
+	if same := add(t, plain, "x", "memory://x"); same.Info.ID != r.Info.ID {
+		t.Error("the same samples have two content ids")
+	}
+	if _, err := plain.Add(t.Context(), "x", "memory://x", images, nil); err == nil ||
+		!strings.Contains(err.Error(), "choose another name") {
+		t.Errorf("images of a dataset of all files: %v", err)
+	}
+	if again := add(t, c, "x", "memory://x"); again.Info.Samples != 3 || !again.Info.Images {
+		t.Errorf("that only images were wanted is forgotten: %+v", again.Info)
+	}
+	from.objects = append(from.objects, objects(".cache/a.jpg", "cat/._a.jpg")...)
+	_, err = c.Add(t.Context(), "x", "memory://x", images, nil)
+	wantError(t, err, "2 images", "begins with a dot")
+}
+
+func TestFoldersAreRemembered(t *testing.T) {
+	root := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "cat", "empty"), 0o700),
+		os.WriteFile(filepath.Join(root, "cat", "1.jpg"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-time.Hour)
+	for _, name := range []string{"cat/empty", "cat"} {
+		if err := os.Chtimes(filepath.Join(root, name), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := New(t.TempDir(), func(_ context.Context, url string) (origin.Origin, error) {
+		return posix.New(url)
+	})
+	add(t, c, "pets", root)
+	data, err := os.ReadFile(c.foldersPath("pets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(string(data), "\x00")
+	slices.Sort(got)
+	// The root was modified just now, so that its time says nothing yet.
+	want := []string{"", "0 .", fmt.Sprintf("%d cat", long.UnixNano()),
+		fmt.Sprintf("%d cat/empty", long.UnixNano())}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSynthKeepsItsIDs(t *testing.T) {
 	config := synth.Defaults()
 	config.Samples, config.Classes, config.Spread = 5000, 7, 0.5
@@ -440,7 +503,7 @@ func BenchmarkAdd14M(b *testing.B) {
 		c := New(b.TempDir(), func(context.Context, string) (origin.Origin, error) {
 			return from, nil
 		})
-		if _, err := c.Add(context.Background(), "s", from.URL(), dataset.Options{},
+		if _, err := c.Add(context.Background(), "s", from.URL(), Options{},
 			nil); err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,7 @@ package origin
 import (
 	"context"
 	"errors"
+	"time"
 
 	"belady/internal/core/dataset"
 )
@@ -41,4 +42,18 @@ type Origin interface {
 	Read(ctx context.Context, part dataset.Part, dst []byte) error
 	// Close releases connections and descriptors. Reads after Close fail.
 	Close() error
+}
+
+// Foldered is an Origin of folders. Files come and go only with a change of their folder's
+// modification time, so who remembers those need not list again to know that nothing did.
+type Foldered interface {
+	Origin
+	// ListFolders is List and calls seen for every folder, never concurrently, also not with fn.
+	ListFolders(ctx context.Context, fn func([]dataset.Object) error, seen func(Folder)) error
+}
+
+// Folder is one folder as it was just before it was listed.
+type Folder struct {
+	Name     string // as of an Object; "." is the root
+	Modified time.Time
 }

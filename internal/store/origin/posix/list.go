@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,11 +27,33 @@ const (
 type folder struct {
 	name     string // relative to the root, "." for the root itself
 	dev, ino uint64
+	modified time.Time // before it was read
 	parent   *folder
 }
 
 func (f *files) List(ctx context.Context, fn func([]dataset.Object) error) error {
 	return origin.Walk(ctx, listers, &folder{name: "."}, f.readFolder, fn)
+}
+
+func (f *files) ListFolders(ctx context.Context, fn func([]dataset.Object) error,
+	seen func(origin.Folder),
+) error {
+	var mu sync.Mutex
+	var all []origin.Folder
+	read := func(ctx context.Context, w *origin.Walker[*folder], d *folder) error {
+		err := f.readFolder(ctx, w, d)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, origin.Folder{Name: d.name, Modified: d.modified})
+		return err
+	}
+	if err := origin.Walk(ctx, listers, &folder{name: "."}, read, fn); err != nil {
+		return err
+	}
+	for _, one := range all {
+		seen(one)
+	}
+	return nil
 }
 
 // readFolder lists one directory: files go out in batches, sub-directories into the queue.
@@ -81,6 +105,7 @@ func (d *folder) identify(dir *os.File) error {
 	if err != nil {
 		return err
 	}
+	d.modified = info.ModTime()
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		d.dev, d.ino = uint64(st.Dev), st.Ino
 	}
