@@ -157,6 +157,7 @@ func BenchmarkCarry(b *testing.B) {
 		b.StartTimer()
 		carryEpoch(b, l, e, ids)
 		b.ReportMetric(float64(l.counts.bucketed.Swap(0))/float64(len(ids)), "bucketed")
+		b.ReportMetric(float64(l.Usage().Disk)/float64(len(ids))/3000, "disk/dataset")
 		b.ReportMetric(float64(l.counts.refused.Swap(0))/float64(len(ids)), "refused")
 	}
 	closed2(b, l, d)

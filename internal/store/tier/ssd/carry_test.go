@@ -263,3 +263,19 @@ func TestWear(t *testing.T) {
 		t.Errorf("told %d times", p.told(tier.Worn))
 	}
 }
+
+// From 1 GB up a carried log takes at most 1.15 of its dataset.
+func TestCarryTakesLittleMore(t *testing.T) {
+	for _, samples := range []int{334_000, 700_000, 5_000_000} {
+		e := equal{samples, 3000}
+		config := e.config()
+		config.Layout = tier.Carry
+		l := &log{shape: shapeOf(config, 1<<50, 1), writers: []*writer{{}}}
+		_, bytes := l.shape.makes(1<<50, l.missing())
+		ratio := float64(bytes) / float64(samples) / 3000
+		t.Logf("%d samples: %.3f", samples, ratio)
+		if ratio > 1.15 {
+			t.Errorf("%d samples of 3000 bytes take %d bytes: %.3f", samples, bytes, ratio)
+		}
+	}
+}

@@ -73,7 +73,7 @@ func (d *dir) promise(p *promise, bytes int64) {
 // segments take.
 func (s shape) makes(room, wanted int64) (slots, bytes int64) {
 	for slots < wanted {
-		n := int64(s.fits(room - bytes))
+		n := min(int64(s.fits(room-bytes)), wanted-slots)
 		if n == 0 {
 			break
 		}

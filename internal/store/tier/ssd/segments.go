@@ -66,7 +66,7 @@ func shapeOf(c tier.Config, quota int64, dirs int) shape {
 	extra := int64(0)
 	if c.Layout == tier.Carry { // those open, those in two buckets that are read, those not yet free
 		kept := min(sum, float64(quota)*float64(dirs))
-		extra = 4*int64(math.Sqrt(kept/float64(slotBytes))) + 4
+		extra = int64(3.5*math.Sqrt(kept/float64(slotBytes))) + 4
 	}
 	return shape{extra: extra, slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
 		sampleMax: most, cost: int64(sum), waste: waste}

@@ -3,6 +3,7 @@ package ssd
 import (
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -17,7 +18,7 @@ func (w *writer) stock(now time.Time) {
 	if w.log.follow.Load() != nil { // slots fall free again: more than was claimed is waste
 		room = min(room, w.dir.promisedTo(&w.promise))
 	}
-	slots := w.log.shape.fits(room)
+	slots := min(w.log.shape.fits(room), w.needs())
 	if slots == 0 {
 		w.ranOut(now, fmt.Errorf("%w: %s has no room for another slot of %d bytes", tier.ErrFull,
 			w.dir.path, w.log.shape.slotBytes))
@@ -45,6 +46,17 @@ func (w *writer) stock(now time.Time) {
 		w.free = append(w.free, slotRef{f, uint32(i)})
 	}
 	w.full, w.told = time.Time{}, false
+}
+
+// needs is how many slots at most are worth making now: what is not held yet takes them, and the
+// claim of a log that follows an order.
+func (w *writer) needs() uint32 {
+	l := w.log
+	if l.follow.Load() != nil {
+		return math.MaxUint32
+	}
+	left := max(0, l.shape.cost-l.counts.used.Load())
+	return uint32(left/max(1, l.shape.holds(1))/int64(len(l.writers)) + 2)
 }
 
 // ranOut notes that there is no room, and says so once.
