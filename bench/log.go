@@ -38,7 +38,7 @@ func (s *suite) newLogged(size, total int64, layout, slow string) (*logged, erro
 		return nil, err
 	}
 	l := &logged{s: s, dir: dir, ssd: filepath.Join(dir, "ssd"), layout: layout, staging: 192 << 20,
-		batch: int(min(256, max(8, 8<<20/size)))}
+		batch: int(min(256, max(4, 8<<20/size)))}
 	l.ram = l.staging
 	if layout != "static" { // carrying takes buffers of four times the root of dataset × slot
 		l.ram += 4 * int64(math.Sqrt(float64(total)*(1<<20)))

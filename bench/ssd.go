@@ -374,7 +374,7 @@ func (s *suite) ssdFilling(t *table) (err error) {
 
 // ssdLayouts: what auto picks, and what it should have.
 func (s *suite) ssdLayouts(t *table) error {
-	total := s.total() / 8
+	total := s.total() / 4
 	for _, size := range []int64{3000, 20_000, 110_000, 2_800_000} {
 		rates := map[string]float64{}
 		pick := ""
@@ -383,7 +383,7 @@ func (s *suite) ssdLayouts(t *table) error {
 			if err != nil {
 				return err
 			}
-			lap, err := l.read(5, 1, 4)
+			lap, err := l.read(4, 1, 3)
 			if err := errors.Join(err, l.remove()); err != nil {
 				return fmt.Errorf("%d bytes, %s: %w", size, layout, err)
 			}
