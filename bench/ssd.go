@@ -71,7 +71,7 @@ func (s *suite) total() int64 {
 	if s.quick {
 		return 1 << 30
 	}
-	return 4 << 30
+	return 3 << 30
 }
 
 // turns alternates fio and ours. figure is what of each is compared; ours gives a lap.
@@ -393,7 +393,7 @@ func (s *suite) ssdLayouts(t *table) error {
 			}
 		}
 		fastest := max(rates["static"], rates["carry"])
-		what := fmt.Sprintf("auto at %.3g KB", float64(size)/1e3)
+		what := fmt.Sprintf("auto at %.0f KB", float64(size)/1e3)
 		both := fmt.Sprintf("static %s, carry %s", gigabytes(rates["static"]), gigabytes(rates["carry"]))
 		t.bar(what, fmt.Sprintf("%s, %s", pick, gigabytes(rates[pick])), both, rates[pick]/fastest,
 			barPick, true)
