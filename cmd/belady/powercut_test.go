@@ -20,7 +20,7 @@ const syncedWithin = 7 * time.Second
 // minutes.
 func testPowerCuts(t *testing.T, bin string) {
 	const cuts = 8
-	h, o := newCountedHost(t, bin, 20_000, 15_000_000) // 1.2 GB in 80 s
+	h, o := newCountedHost(t, bin, 20_000, 10_000_000) // 1.2 GB in 120 s
 	pool, disk := filepath.Join(h.dir, "pool"), filepath.Join(h.dir, "disk")
 	image := filepath.Join(pool, "image")
 	h.shell("mkdir", pool, disk)
