@@ -178,12 +178,12 @@ func TestChangedOrigin(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.images, "a/1.jpg")); err != nil {
 		t.Fatal(err)
 	}
-	n.refuses(1, `sample \d+ \("a/1.jpg"\) of img: object is absent.*\(absent\)`, "read", "img",
-		"--batch", "3")
+	n.refuses(1, `sample \d+ \("a/1.jpg"\) of img: object is absent.*dataset add img \(absent\)`,
+		"read", "img", "--batch", "3")
 	n.write("a/1.jpg", 50)
-	n.refuses(1, `"a/1.jpg".*changed since.*scan the dataset again \(changed\)`, "read", "img",
-		"--batch", "3")
-	n.does("dataset", "add", "img", n.images)
+	n.refuses(1, `"a/1.jpg".*changed since.*again run: belady dataset add img \(changed\)`, "read",
+		"img", "--batch", "3")
+	n.does("dataset", "add", "img")
 	// A link that leads to itself: there, but not readable by anyone.
 	path := filepath.Join(n.images, "b/1.jpg")
 	if err := os.Remove(path); err != nil {

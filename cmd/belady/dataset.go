@@ -40,20 +40,33 @@ func (e *environment) catalog() *catalog.Catalog { return catalog.New(e.Dir, e.O
 func newDatasetAddCommand(env *environment, asJSON *bool) *cobra.Command {
 	var opts catalog.Options
 	cmd := &cobra.Command{
-		Use:   "add NAME URL",
+		Use:   "add NAME [URL]",
 		Short: "Scan what a path or URL lists, and remember it under a name",
+		Long: "Scan what a path or URL lists, and remember it under a name. A name that is known is\n" +
+			"scanned again, as it was added, and needs no URL.",
 		Example: "  belady dataset add imagenet /data/imagenet/train\n" +
 			"  belady dataset add pairs s3://bucket/pairs --fields jpg,json\n" +
 			"  belady dataset add masks /data/m --fields 'image=images/*.jpg,mask=masks/*.png?'\n" +
 			"  belady dataset add photos /data/photos --images",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+			if err := cobra.RangeArgs(1, 2)(cmd, args); err != nil {
 				return err
 			}
 			_, wrong := dataset.NewBuilder(opts.Options)
-			return errors.Join(catalog.CheckName(args[0]), catalog.CheckURL(args[1]), wrong)
+			wrong = errors.Join(catalog.CheckName(args[0]), wrong)
+			if len(args) == 2 {
+				wrong = errors.Join(wrong, catalog.CheckURL(args[1]))
+			}
+			return wrong
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				known, err := env.catalog().Show(args[0])
+				if err != nil {
+					return err
+				}
+				args = append(args, known.URL)
+			}
 			report, done := scanProgress(env.Err, "scanning "+args[0])
 			result, err := env.catalog().Add(cmd.Context(), args[0], args[1], opts, report)
 			done()

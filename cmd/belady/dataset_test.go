@@ -71,8 +71,12 @@ func TestDatasetTranscript(t *testing.T) {
 	write("dog/3.json", "x")
 	say(`scanned again pets: 3 samples, 42 B, 2 classes, ~
 		1 added, 0 changed, 0 removed, 2 the same`, "add", "pets", data)
+	write("dog/4.jpg", "x")
+	write("dog/4.json", "x")
+	say("1 added, 0 changed, 0 removed, 3 the same", "add", "pets")
+	refuse("add it with: belady dataset add cats URL", "add", "cats")
 	say("added s: 100 samples", "add", "s", "synth://s?samples=100&size=1000")
-	say(`pets  3`, "ls")
+	say(`pets  4`, "ls")
 	say(`fields          jpg, json
 		largest sample  20 B
 		content id      ~`, "show", "pets")

@@ -24,8 +24,8 @@ class Dataset:
 
     `source` is a name that `belady dataset add` was given, or a path or URL, which is then added
     under a name made from it. A path is scanned when it is first used, and again when files came or
-    went since. A URL is listed once: `belady dataset add NAME URL` lists it again, `name` being its
-    name, and does so for what was added by name.
+    went since. A URL is listed once, and so is what was added by name: `belady dataset add NAME`
+    lists it again, with this dataset's `name`.
 
     `transform` takes a `belady.Sample` and returns what the collate function is given. Without one
     the sample itself is.
@@ -116,7 +116,7 @@ class Dataset:
                 raise UnknownDataset(
                     f"{path} does not say where dataset {self.name} is: add it again ({e})"
                 ) from e
-        return direct.Files(manifest, url)
+        return direct.Files(manifest, url, self.name)
 
     @property
     def content(self) -> str:

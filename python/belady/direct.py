@@ -31,8 +31,9 @@ _UNAVAILABLE = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.EN
 class Files:
     """Reads samples by id. Picklable, and safe for many threads and after a fork."""
 
-    def __init__(self, manifest: Manifest, url: str) -> None:
+    def __init__(self, manifest: Manifest, url: str, name: str) -> None:
         self._manifest = manifest
+        self._name = name
         self.url = url
         self.direct = True
 
@@ -55,11 +56,16 @@ class Files:
         cuts: list[tuple[tuple[str, int], ...]] = []
         for id in ids:
             parts = manifest.parts(id)
-            pieces = [
-                b"" if part.object is None
-                else read_file(os.path.join(folder, part.object), part.size, part.version)
-                for part in parts
-            ]
+            try:
+                pieces = [
+                    b"" if part.object is None
+                    else read_file(os.path.join(folder, part.object), part.size, part.version)
+                    for part in parts
+                ]
+            except (SampleAbsent, SampleChanged) as e:
+                raise type(e)(
+                    f"{e}; to scan the dataset again run: belady dataset add {self._name}"
+                ) from e
             views.append(memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)))
             cuts.append(tuple((f.name, p.size) for f, p in zip(manifest.fields, parts)))
         several = len(manifest.fields) > 1
@@ -121,7 +127,7 @@ def _whole(fd: int, size: int) -> bytes:
 def _version(fd: int, shown: str) -> int:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
-        raise SampleAbsent(f"{shown} is not a regular file any more: scan the dataset again")
+        raise SampleAbsent(f"{shown} is not a regular file any more")
     return version_of(info.st_size, info.st_mtime_ns)
 
 
@@ -144,14 +150,14 @@ def version_of(size: int, mtime_ns: int) -> int:
 
 
 def _changed(path: str, how: str) -> SampleChanged:
-    return SampleChanged(f"{path}: {how}; scan the dataset again")
+    return SampleChanged(f"{path}: {how}")
 
 
 def _classified(e: OSError, path: str) -> BeladyError:
     """As the daemon classifies what a file system says."""
     why = e.strerror or str(e)
     if e.errno in (errno.ENOENT, errno.ENOTDIR):
-        return SampleAbsent(f"{path}: {why}; scan the dataset again")
+        return SampleAbsent(f"{path}: {why}")
     if e.errno in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"{path}: {why}; make it readable for this user")
     if e.errno in _UNAVAILABLE:

@@ -193,3 +193,28 @@ def test_other_processes_are_not_given_another_scan(node: Node) -> None:
     assert len(belady.Dataset(root)) == 2
     with pytest.raises(belady.errors.ManifestError, match="start the run again"):
         pickle.loads(sent)
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_errors_name_the_command(
+    node: Node, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which mends what no folder's time shows: a file that was written to in place."""
+    monkeypatch.setenv("BELADY", mode)
+    root = temporary()
+    put(root, "a/1.jpg", "a/2.jpg")
+    dataset = belady.ImageFolder(root, loader=bytes)
+    assert len(dataset) == 2
+    command = f"run: belady dataset add {dataset.name}$"
+    (root / "a" / "1.jpg").write_bytes(b"other bytes")
+    with pytest.raises(belady.SampleChanged, match=command):
+        dataset[0]
+    (root / "a" / "2.jpg").unlink()
+    with pytest.raises(belady.SampleAbsent, match=command):
+        dataset[1]
+    del dataset
+    done = subprocess.run(
+        [BELADY, "dataset", "add", belady.ImageFolder(root).name], check=True, capture_output=True
+    )
+    assert b"1 changed, 1 removed" in done.stdout
+    assert belady.ImageFolder(root, loader=bytes)[0] == (b"other bytes", 0)

@@ -31,7 +31,7 @@ def picky(sample: belady.Sample) -> tuple[int, str, bytes]:
     return named(sample)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def damaged() -> tuple[Path, set[int]]:
     """A folder that was scanned whole and then lost some samples: two neighbours and the last."""
     return write_files(temporary(), SAMPLES), {11, 12, SAMPLES - 1}
@@ -115,11 +115,11 @@ def test_without_a_daemon(
     damaged: tuple[Path, set[int]], node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, lost = damaged
+    monkeypatch.setenv("BELADY", "off")
     dataset = belady.Dataset(folder, picky)
     damage(dataset, folder, lost)
-    monkeypatch.setenv("BELADY", "off")
     with belady.DataLoader(
-        belady.Dataset(folder, picky), 8, collate_fn=list, on_error="replace"
+        dataset, 8, collate_fn=list, on_error="replace"
     ) as loader, pytest.warns(UserWarning, match="replaced"):
         got = sum(epoch(loader), [])
     assert got == [stand_in(id, lost | {7, 8, 30}) for id in range(SAMPLES)]

@@ -2,6 +2,7 @@ package world
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,13 +233,20 @@ func (w *World) fromOrigin(
 	return parts, nil
 }
 
+// member is the dataset a sample is of: a union's name is its members', joined by +.
+func (w *World) member(id sample.ID) string {
+	at, _ := w.Set.Locate(id)
+	return strings.Split(w.Name, "+")[at]
+}
+
 func (f *fetcher) fail(job *fetch, t *task, err error) {
 	w := f.world
 	job.mu.Lock()
 	job.failed.Set(int(t.at))
 	if !errors.Is(err, errLeft) {
 		job.errs = append(job.errs,
-			&SampleError{Dataset: w.Name, Name: w.Set.Name(t.id), ID: t.id, Err: err})
+			&SampleError{Dataset: w.Name, Member: w.member(t.id), Name: w.Set.Name(t.id), ID: t.id,
+				Err: err})
 	}
 	job.mu.Unlock()
 	if !errors.Is(err, errLeft) && w.ctx.Err() == nil {

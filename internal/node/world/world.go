@@ -370,13 +370,18 @@ func (m *mailbox) swap(events []pump.Event, calls []func()) ([]pump.Event, []fun
 // SampleError is a sample that could not be fetched.
 type SampleError struct {
 	Dataset string
+	Member  string // the one of a union's datasets that has it
 	Name    string
 	ID      sample.ID
 	Err     error
 }
 
 func (e *SampleError) Error() string {
-	return fmt.Sprintf("sample %d (%q) of %s: %v", e.ID, e.Name, e.Dataset, e.Err)
+	text := fmt.Sprintf("sample %d (%q) of %s: %v", e.ID, e.Name, e.Dataset, e.Err)
+	if errors.Is(e.Err, origin.ErrAbsent) || errors.Is(e.Err, origin.ErrChanged) {
+		text += "; to scan the dataset again run: belady dataset add " + e.Member
+	}
+	return text
 }
 
 // Unwrap gives the origin's error.

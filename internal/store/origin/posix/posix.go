@@ -148,7 +148,7 @@ func versionOf(size, mtimeNs int64) dataset.Version {
 }
 
 func changed(path, how string) error {
-	return fmt.Errorf("%w: %q: %s; scan the dataset again", origin.ErrChanged, path, how)
+	return fmt.Errorf("%w: %q: %s", origin.ErrChanged, path, how)
 }
 
 // classify gives err the sentinel its cause deserves, naming the path and what to do.

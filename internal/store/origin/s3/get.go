@@ -211,8 +211,7 @@ func (b *bucket) checkAnswer(r *http.Response, part dataset.Part, size int, matc
 }
 
 func (b *bucket) changed(name, how string) error {
-	return fmt.Errorf("%w: %q in %s: %s; scan the dataset again", origin.ErrChanged, name, b.URL(),
-		how)
+	return fmt.Errorf("%w: %q in %s: %s", origin.ErrChanged, name, b.URL(), how)
 }
 
 // errorCode finds the code in an error's XML body. The rest of the body is dropped: it may repeat
