@@ -43,6 +43,7 @@ const (
 type chains struct {
 	mu     sync.Mutex
 	open   []*chain
+	swept  *chain // whose leftovers are being carried; nil: none
 	idle   [][]byte
 	kept   bool // idle memory is, for the next bucket
 	loads  sync.WaitGroup
@@ -66,18 +67,20 @@ func (l *log) use(p place, epoch int32) *chain {
 			return c
 		}
 	}
-	if !s.room(t) {
+	if !l.makePlace(t) {
 		return nil
 	}
 	c := l.loadChain(t)
+	l.rescue(t)
 	if c != nil {
 		c.users++
 	}
 	return c
 }
 
-// room makes place for a bucket by giving up one that lies behind.
-func (s *chains) room(t target) bool {
+// makePlace gives up a bucket that lies behind, if there is no room for another one.
+func (l *log) makePlace(t target) bool {
+	s := &l.chains
 	if s.closed {
 		return false
 	}
@@ -88,7 +91,7 @@ func (s *chains) room(t target) bool {
 		behind := c.epoch == t.epoch && c.bucket+1 < t.bucket ||
 			c.epoch < t.epoch && c.left.Load() < c.most/4 // else both would be read in turns
 		if behind || c.order != t.order {
-			s.giveUp(c)
+			l.retire(c)
 			return true
 		}
 	}
@@ -121,12 +124,12 @@ func (l *log) leave(c *chain) {
 	case c.gone && c.users == 0:
 		s.put(c.buf)
 	case !c.gone && c.left.Load() <= 0 && c.users == 0:
-		s.giveUp(c)
+		l.retire(c)
 		l.ahead(c.target)
 	case !c.gone && c.left.Load() < c.most/2:
 		for _, o := range slices.Clone(s.open) { // some of its samples are wanted no more
 			if o.order == c.order && o.epoch == c.epoch && o.bucket < c.bucket {
-				s.giveUp(o)
+				l.retire(o)
 			}
 		}
 		l.ahead(c.target)

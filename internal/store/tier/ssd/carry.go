@@ -43,6 +43,7 @@ type course struct {
 	buckets []uint16
 	carried []atomic.Uint64 // a bit a sample
 	ended   atomic.Bool     // its epoch is being read: its slots are closed
+	rescued atomic.Bool     // what the epochs before have left is being copied
 }
 
 func (f *following) course(epoch uint32) *course {
@@ -59,6 +60,10 @@ func (f *following) course(epoch uint32) *course {
 func (c *course) take(id sample.ID) bool {
 	bit := uint64(1) << (id % 64)
 	return c.carried[id/64].Or(bit)&bit == 0
+}
+
+func (c *course) has(id sample.ID) bool {
+	return c.carried[id/64].Load()>>(id%64)&1 == 1
 }
 
 func (c *course) giveBack(id sample.ID) {
@@ -186,17 +191,23 @@ func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course,
 		}
 	}
 	c = f.course(uint32(epoch) + 1)
-	if c == nil || c.buckets[id] == tier.Uncarried {
+	if c == nil || c.buckets[id] == tier.Uncarried && !l.lies(id, f.order) {
 		return target{}, nil, !held
 	}
 	if !c.take(id) {
 		return target{}, nil, false
 	}
 	t = target{f.order, c.epoch, uint32(c.buckets[id])}
-	if c.ended.Load() {
+	if c.ended.Load() || t.bucket == tier.Uncarried {
 		t.bucket = lateBucket
 	}
 	return t, c, true
+}
+
+// lies tells whether a sample is in a slot that was filled for an order, which it would keep.
+func (l *log) lies(id sample.ID, order uint64) bool {
+	p, _ := l.index.get(id)
+	return p != 0 && l.targetOf(p).order == order
 }
 
 // endAll closes the open slots of some targets and has them synced soon.

@@ -3,6 +3,7 @@ package ssd
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,21 +62,33 @@ func (j job) read(t testing.TB, l *log, e int, id sample.ID) (hit bool) {
 
 // Several epochs are carried within little more than the dataset: all samples come from the log,
 // most of them with their buckets.
-func TestCarry(t *testing.T) {
+func TestCarry(t *testing.T) { testCarry(t, 4, func(ids []int) []int { return ids }) }
+
+// Samples that an epoch leaves out, each time others, do not keep the slots they lie in.
+func TestCarryWithLeftovers(t *testing.T) {
+	testCarry(t, 8, func(ids []int) []int {
+		return slices.DeleteFunc(ids, func(id int) bool { return rand.IntN(50) == 0 })
+	})
+}
+
+func testCarry(t *testing.T, epochs int, reads func([]int) []int) {
 	j := job{make(tiertest.Sizes, 12_000), 77}
 	total := int64(0)
 	for i := range j.sizes {
 		j.sizes[i] = uint32(2000 + i*7919%2000)
 		total += int64(j.sizes[i])
 	}
-	d := open(t, total*125/100, folderFS(t))
+	d := open(t, total*140/100, folderFS(t))
 	config := j.sizes.Config(1)
 	config.Layout, config.SlotBytes = tier.Carry, 64<<10
 	d.dirs[0].wear = 1 << 40
 	l := tiertest.Open(t, d, config).(*log)
-	for e := range 4 {
+	for e := range epochs {
 		j.follow(t, l, e+1)
 		ids := j.epoch(e)
+		if e > 0 {
+			ids = reads(ids)
+		}
 		var next, misses int
 		var mu sync.Mutex
 		var readers sync.WaitGroup

@@ -112,6 +112,10 @@ func (l *log) Append(epoch int32, id sample.ID, b []byte) error {
 	if int(id) >= len(l.index.places) || uint32(len(b)) != l.config.Sizes.Size(id) {
 		return fmt.Errorf("append sample %d of %d bytes: the dataset has no such sample", id, len(b))
 	}
+	return l.append(epoch, id, b)
+}
+
+func (l *log) append(epoch int32, id sample.ID, b []byte) error {
 	p, _ := l.index.get(id)
 	t, c, ok := l.wanted(epoch, id, p != 0)
 	if !ok {

@@ -39,7 +39,11 @@ func shapeOf(c tier.Config, quota int64, dirs int) shape {
 		squares += cost * cost
 	}
 	if slotBytes == 0 && c.Layout == tier.Carry {
-		slotBytes = min(1<<20, powerTo(max(1, quota/8)))
+		slotBytes = 1 << 20
+		if sum < 8<<30 { // what is not for keeping is then less of the whole
+			slotBytes = 512 << 10
+		}
+		slotBytes = min(slotBytes, powerTo(max(1, quota/8)))
 	}
 	if slotBytes == 0 {
 		slotBytes = max(1<<20, 16*plan.RecordCost(largest))
@@ -66,7 +70,7 @@ func shapeOf(c tier.Config, quota int64, dirs int) shape {
 	extra := int64(0)
 	if c.Layout == tier.Carry { // those open, those in two buckets that are read, those not yet free
 		kept := min(sum, float64(quota)*float64(dirs))
-		extra = int64(3.5*math.Sqrt(kept/float64(slotBytes))) + 4
+		extra = int64(4.75*math.Sqrt(kept/float64(slotBytes))) + 4
 	}
 	return shape{extra: extra, slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
 		sampleMax: most, cost: int64(sum), waste: waste}

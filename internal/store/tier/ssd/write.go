@@ -148,8 +148,18 @@ func (w *writer) begin(t target) (*fill, error) {
 
 // frees tells whether a sync will let slots fall free, and has it done soon.
 func (w *writer) frees() bool {
-	if w.log.follow.Load() == nil || w.unsynced == 0 && len(w.fills) == len(w.opens) {
+	if w.log.follow.Load() == nil {
 		return false
+	}
+	if w.unsynced == 0 && len(w.fills) == len(w.opens) {
+		for _, f := range w.opens { // the copies in these keep the slots they were read from
+			if f.builder.Used() > w.log.shape.slotBytes/2 {
+				w.close(f)
+			}
+		}
+		if len(w.fills) == len(w.opens) {
+			return false
+		}
 	}
 	w.hurry = true
 	w.nudge()
@@ -331,7 +341,7 @@ func (w *writer) syncAt() int64 {
 	if w.log.follow.Load() == nil {
 		return syncBytes
 	}
-	return min(syncBytes, w.log.BucketBytes()/int64(len(w.log.writers)))
+	return min(syncBytes, w.log.BucketBytes()/2/int64(len(w.log.writers)))
 }
 
 // complete tells whether nothing more will be appended, since all is held.
