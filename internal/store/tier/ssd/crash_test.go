@@ -44,12 +44,14 @@ func (l *log) work() {
 // durable is what a log must find again whatever happens now.
 func (l *log) durable() map[sample.ID]bool {
 	set := map[sample.ID]bool{}
-	for id, p := range l.index.places {
-		if p != 0 {
-			set[sample.ID(id)] = true
+	for id := range sample.ID(len(l.index.places)) {
+		if p, _ := l.index.get(id); p != 0 {
+			set[id] = true
 		}
 	}
 	for _, w := range l.writers {
+		w.mu.Lock() // leftovers may be being carried
+		defer w.mu.Unlock()
 		for _, f := range w.fills {
 			for _, e := range f.builder.Entries()[f.synced:] {
 				if p, _ := l.index.get(e.ID); p == f.file.place(f.slot, e.At) {

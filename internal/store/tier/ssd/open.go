@@ -313,7 +313,7 @@ func (r *recovery) ends(todo *scanned, buf []byte) (segment.Footer, []byte) {
 	var footer segment.Footer
 	footErr := error(segment.ErrCorrupt)
 	if err == nil {
-		footer, footErr, buf = readFooter(f, slot, buf)
+		footer, buf, footErr = readFooter(f, slot, buf)
 	}
 	r.saw(max(head.Generation, footer.Generation), f)
 	s.become(closed)
@@ -333,15 +333,15 @@ func (r *recovery) ends(todo *scanned, buf []byte) (segment.Footer, []byte) {
 }
 
 // readFooter reads a slot's footer with a buffer that grows to its size.
-func readFooter(f *file, slot uint32, buf []byte) (segment.Footer, error, []byte) {
+func readFooter(f *file, slot uint32, buf []byte) (segment.Footer, []byte, error) {
 	for {
 		if _, err := f.io.ReadAt(buf, f.header.SlotAt(slot+1)-int64(len(buf))); err != nil {
-			return segment.Footer{}, err, buf
+			return segment.Footer{}, buf, err
 		}
 		footer, err := segment.ParseFooter(f.header.Bind(slot), f.header.SlotBytes, buf)
 		var short segment.ErrShort
 		if !errors.As(err, &short) || short.Want > int(f.header.SlotBytes) {
-			return footer, err, buf
+			return footer, buf, err
 		}
 		vfs.Free(buf)
 		buf = vfs.Aligned(short.Want)
