@@ -390,10 +390,12 @@ func TestRoomForAnother(t *testing.T) {
 		}
 		l := tiertest.Open(t, d, config).(*log)
 		for id := range sample.ID(len(sizes)) {
-			if err := l.Append(0, id, sizes.Bytes(id)); errors.Is(err, tier.ErrBusy) {
+			err := l.Append(0, id, sizes.Bytes(id))
+			if errors.Is(err, tier.ErrBusy) {
 				l.work()
 				err = l.Append(0, id, sizes.Bytes(id))
-			} else if err != nil {
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
