@@ -242,19 +242,6 @@ func (r *logReport) add(e logRecord) {
 	}
 }
 
-// reports reads every log of a directory.
-func (d *logDirectory) reports(whole bool) ([]*logReport, error) {
-	all := []*logReport{}
-	for _, f := range d.folders {
-		r, err := d.report(f, whole)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
 // logDirectoryReport is what `log ls` and `log verify` print for programs.
 type logDirectoryReport struct {
 	OK      bool         `json:"ok"`
@@ -262,12 +249,19 @@ type logDirectoryReport struct {
 	Foreign []string     `json:"foreign"`
 }
 
-func (d *logDirectory) whole(logs []*logReport) logDirectoryReport {
-	ok := true
-	for _, r := range logs {
-		ok = ok && len(r.Damaged) == 0
+// reports looks at every log of the directory; whole: at every byte.
+func (d *logDirectory) reports(whole bool) (logDirectoryReport, error) {
+	all := logDirectoryReport{OK: true, Logs: []*logReport{},
+		Foreign: append([]string{}, d.foreign...)}
+	for _, f := range d.folders {
+		r, err := d.report(f, whole)
+		if err != nil {
+			return all, err
+		}
+		all.OK = all.OK && len(r.Damaged) == 0
+		all.Logs = append(all.Logs, r)
 	}
-	return logDirectoryReport{OK: ok, Logs: logs, Foreign: append([]string{}, d.foreign...)}
+	return all, nil
 }
 
 func newLogListCommand(env *environment, asJSON *bool) *cobra.Command {
@@ -275,21 +269,30 @@ func newLogListCommand(env *environment, asJSON *bool) *cobra.Command {
 		Use:   "ls DIR",
 		Short: "List the logs in a directory",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := openLogs(env, args[0])
-			if err != nil {
-				return err
-			}
-			defer d.disk.Close()
-			logs, err := d.reports(false)
+		RunE: overLogs(env, func(d *logDirectory) error {
+			found, err := d.reports(false)
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(env.Out, d.whole(logs))
+				return printJSON(env.Out, found)
 			}
-			return printLogs(env.Out, d.whole(logs))
-		},
+			return printLogs(env.Out, found)
+		}),
+	}
+}
+
+// overLogs is a command that reads the logs of the directory it is given.
+func overLogs(
+	env *environment, read func(*logDirectory) error,
+) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		d, err := openLogs(env, args[0])
+		if err != nil {
+			return err
+		}
+		defer d.disk.Close()
+		return read(d)
 	}
 }
 
@@ -335,24 +338,18 @@ func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 			"left unfinished is no damage, since nothing of it was promised, nor is a record whose\n" +
 			"sample has been written again.",
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := openLogs(env, args[0])
+		RunE: overLogs(env, func(d *logDirectory) error {
+			found, err := d.reports(true)
 			if err != nil {
 				return err
 			}
-			defer d.disk.Close()
-			logs, err := d.reports(true)
-			if err != nil {
-				return err
-			}
-			found := d.whole(logs)
 			if *asJSON {
 				err = printJSON(env.Out, found)
 			} else {
 				err = printVerified(env.Out, found)
 			}
 			return errors.Join(err, found.verdict())
-		},
+		}),
 	}
 }
 

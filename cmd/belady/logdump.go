@@ -100,12 +100,7 @@ func newLogDumpCommand(env *environment, asJSON *bool) *cobra.Command {
 		Long: "Print every segment, slot and record of the logs in a directory, in the sequence of\n" +
 			"the files, each sum verified. With --json one object a line.",
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := openLogs(env, args[0])
-			if err != nil {
-				return err
-			}
-			defer d.disk.Close()
+		RunE: overLogs(env, func(d *logDirectory) error {
 			p := dumper{out: env.Out, json: *asJSON, sample: only, slot: slot}
 			for _, f := range d.folders {
 				if err := d.visit(f, true, p.segment, p.slots); err != nil {
@@ -113,7 +108,7 @@ func newLogDumpCommand(env *environment, asJSON *bool) *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().Int64Var(&only, "sample", -1, "print the records of this sample only")
 	cmd.Flags().Int64Var(&slot, "slot", -1, "print this slot of each segment only")

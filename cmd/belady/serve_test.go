@@ -199,7 +199,14 @@ func (p *process) kill() {
 	<-p.done
 }
 
-func (h *host) status() daemon.Status {
+func (h *host) status() (s daemon.Status) {
+	h.t.Helper()
+	h.statusInto(&s)
+	return s
+}
+
+// statusInto reads what the daemon says of itself into whatever fits.
+func (h *host) statusInto(s any) {
 	h.t.Helper()
 	c, err := client.Dial(context.Background(), client.Config{Socket: h.socket})
 	if err != nil {
@@ -209,11 +216,9 @@ func (h *host) status() daemon.Status {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	var s daemon.Status
-	if err := json.Unmarshal(raw, &s); err != nil {
+	if err := json.Unmarshal(raw, s); err != nil {
 		h.t.Fatal(err)
 	}
-	return s
 }
 
 // soon waits for what must come true by itself.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -44,24 +43,14 @@ func diskFlags(ssd string, more ...string) []string {
 // log is what the daemon says of the log of dataset "d".
 func (h *host) log() tier.Usage {
 	h.t.Helper()
-	c, err := client.Dial(context.Background(), client.Config{Socket: h.socket})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	raw, err := c.Status(context.Background())
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	var s struct {
 		Datasets []struct {
 			Ssd tier.Usage `json:"ssd"`
 		} `json:"datasets"`
 	}
-	if err := json.Unmarshal(raw, &s); err != nil {
-		h.t.Fatal(err)
-	}
+	h.statusInto(&s)
 	if len(s.Datasets) != 1 {
-		h.t.Fatalf("the status has %d datasets: %s", len(s.Datasets), raw)
+		h.t.Fatalf("the status has %d datasets", len(s.Datasets))
 	}
 	return s.Datasets[0].Ssd
 }
