@@ -124,7 +124,11 @@ func (l *log) retire(c *chain) {
 // sweep appends the samples of a bucket that were not carried, from memory.
 func (l *log) sweep(c *chain) {
 	f := l.follow.Load()
-	if f == nil || f.order != c.order || f.course(c.epoch+1) == nil {
+	if f == nil || f.order != c.order {
+		return
+	}
+	next := f.course(c.epoch + 1) // held: the job may go on to another epoch meanwhile
+	if next == nil {
 		return
 	}
 	for i, ref := range c.refs {
@@ -144,7 +148,7 @@ func (l *log) sweep(c *chain) {
 			p, _ := l.index.get(e.ID)
 			b := slot[e.At+segment.RecordHeader:][:e.Length]
 			if p != ref.file.place(ref.slot, e.At) ||
-				f.course(c.epoch+1).has(e.ID) || bind.Sum(e, footer.Generation, b) != e.Sum {
+				next.has(e.ID) || bind.Sum(e, footer.Generation, b) != e.Sum {
 				continue
 			}
 			if !l.wait(func() error { return l.append(int32(c.epoch), e.ID, b) }) {
