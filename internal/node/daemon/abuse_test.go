@@ -40,6 +40,8 @@ func abuses(d data) map[string]abuse {
 	hello := func(p *peer) { p.hello() }
 	attached := func(p *peer) { p.attach(one, 2) }
 	explicitly := func(p *peer) { p.attach(ex, 2) }
+	// Without credit no batch is sent, so the job's End cannot overtake what is refused.
+	starved := func(p *peer) { p.attach(ex, 0) }
 	releasing := func(p *peer) {
 		p.attach(one, 2)
 		p.expect(wire.TypeLease)
@@ -73,7 +75,7 @@ func abuses(d data) map[string]abuse {
 		"a window here":  {attached, window(0, 1, 1), wire.CodeProtocol},
 		"another epoch":  {explicitly, window(1, 1, 1), wire.CodeProtocol},
 		"epoch again":    {explicitly, append(window(0, 1, 1), window(0, 1, 2)...), wire.CodeProtocol},
-		"after the job":  {explicitly, append(window(0, 3, 1), window(1, 3, 2)...), wire.CodeProtocol},
+		"after the job":  {starved, append(window(0, 3, 1), window(1, 3, 2)...), wire.CodeProtocol},
 		"no such sample": {explicitly, window(0, 1, 1000), wire.CodeBadRequest},
 		"a long batch": {explicitly, window(0, 1, long...),
 			wire.CodeTooLarge},
