@@ -56,6 +56,9 @@ var rules = []rule{
 	{"internal/store/catalog", []string{"internal/core/...", "internal/store/origin",
 		"internal/store/vfs"},
 		"the catalogue keeps manifests and reads origins only through their contract"},
+	{"internal/store/probe", []string{"internal/core/...", "internal/store/arena",
+		"internal/store/origin"},
+		"probes measure what they are given through its contract, as the daemon would use it"},
 
 	// NODE: the daemon.
 	{"internal/node/event", []string{"internal/core/..."},
@@ -74,6 +77,18 @@ var rules = []rule{
 		"a client runs inside a training process: protocol and pure code only"},
 	{"internal/sim", []string{"internal/core/..."},
 		"the simulator is the other world over the same core: never a store nor the daemon"},
+	{"internal/sim/strategy", []string{"internal/core/...", "internal/sim"},
+		"the model of a cluster is arithmetic: never a store nor the daemon"},
+
+	// FILES AND PICTURES: what a person writes and sees.
+	{"internal/yamlfile", nil,
+		"files are read strictly, with places, whatever they say"},
+	{"internal/profile", []string{"internal/core/...", "internal/yamlfile"},
+		"a profile is a file of core's rates: who measured them is not its business"},
+	{"internal/scenario", []string{"internal/core/...", "internal/sim", "internal/sim/strategy",
+		"internal/profile", "internal/yamlfile"},
+		"a scenario is a file that becomes the simulator's input, never a store's nor the daemon's"},
+	{"internal/chart", nil, "pictures are drawn from numbers, whoever counted them"},
 
 	{"internal/archtest", nil, "the laws read the project as text and depend on none of it"},
 	{"cmd/belady", []string{"internal/..."},
