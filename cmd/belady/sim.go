@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"belady/internal/core/dataset"
 	"belady/internal/core/job"
 	"belady/internal/core/order"
 	"belady/internal/core/perf"
@@ -20,7 +17,6 @@ import (
 	"belady/internal/core/policy"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
-	"belady/internal/core/trace"
 	"belady/internal/sim"
 )
 
@@ -304,63 +300,3 @@ func printSim(w io.Writer, reports []simReport) error {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-// replayReport is what a replay found.
-type replayReport struct {
-	Dataset    string `json:"dataset"`
-	Steps      int    `json:"steps"`
-	Moves      int    `json:"moves"`
-	TailBytes  int    `json:"tail_bytes"`
-	Identical  bool   `json:"identical"`
-	Difference string `json:"difference,omitempty"`
-}
-
-func (f *simFlags) runReplay(env *environment) error {
-	data, err := os.ReadFile(f.replay)
-	if err != nil {
-		return fmt.Errorf("read the trace: %w", err)
-	}
-	d, err := trace.NewDecoder(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.replay, err)
-	}
-	name := d.Header.Dataset
-	var members []*dataset.Manifest
-	for _, one := range strings.Split(name, "+") {
-		m, err := env.catalog().Open(one)
-		if err != nil {
-			return fmt.Errorf("replay needs the sizes of dataset %q: %w", one, err)
-		}
-		defer m.Close()
-		members = append(members, m.Manifest)
-	}
-	set, err := dataset.NewSet(members, nil)
-	if err != nil {
-		return fmt.Errorf("replay %s: %w", f.replay, err)
-	}
-	done, err := trace.Replay(data, set)
-	var differs *trace.Difference
-	if err != nil && !errors.As(err, &differs) {
-		return fmt.Errorf("replay %s: %w", f.replay, err)
-	}
-	if done.Steps == 0 && differs == nil {
-		return fmt.Errorf("replay %s: it holds no whole step; %d bytes were cut off", f.replay,
-			done.Tail)
-	}
-	report := replayReport{Dataset: name, Steps: done.Steps, Moves: done.Moves,
-		TailBytes: done.Tail, Identical: differs == nil}
-	if differs != nil {
-		report.Difference = differs.Error()
-	}
-	if f.json {
-		return errors.Join(printJSON(env.Out, report), err)
-	}
-	if differs != nil {
-		return fmt.Errorf("replay %s: %w", f.replay, differs)
-	}
-	fmt.Fprintf(env.Out, "%d steps, %d moves: identical\n", done.Steps, done.Moves)
-	if done.Tail > 0 {
-		fmt.Fprintf(env.Err, "%d bytes at the end were cut off and left out\n", done.Tail)
-	}
-	return nil
-}
