@@ -231,6 +231,8 @@ func (l *log) loadSlot(c *chain, i int) loadState {
 	if _, err := ref.file.io.ReadAt(dst, ref.file.header.SlotAt(ref.slot)); err != nil {
 		return missed // each record of it is then read singly, and says what is wrong
 	}
+	records := int(ref.file.slots[ref.slot].live.Load())
+	ref.file.dir.health.lately.count(outcome{records: records}, l.now())
 	return there
 }
 

@@ -254,6 +254,57 @@ func TestReadFlips(t *testing.T) {
 	p.fired()
 }
 
+// A few bad sectors among many reads cost their records and nothing else: the directory stays in
+// use. Where they are more than one in a hundred it does not.
+func TestFewRecordsAreDamaged(t *testing.T) {
+	for _, c := range []struct {
+		every    int
+		unstable int
+	}{{150, 0}, {20, 1}} {
+		p := newPatient(t, 400, 64<<20)
+		p.put(0, 400)
+		p.settle()
+		corrupt := 0
+		for range 5 {
+			p.get(0, 400) // so that there are many to compare with
+		}
+		p.faults.Add(vfstest.Rule{Op: vfstest.ReadAt, Name: "*.seg", Every: c.every, Flip: true})
+		for range 5 {
+			_, n, _ := p.get(0, 400)
+			corrupt += n
+			p.put(0, 400)
+			p.settle()
+		}
+		p.fired()
+		if corrupt < 4 || p.told(tier.Unstable) != c.unstable {
+			t.Errorf("one in %d: %d records damaged, told %v", c.every, corrupt, p.notices)
+		}
+		if n := p.told(tier.Dropped); n == 0 || n > damagedTold {
+			t.Errorf("one in %d: %d of %d damaged records told singly", c.every, n, corrupt)
+		}
+	}
+}
+
+// What was read minutes ago speaks for nobody.
+func TestDamageIsComparedWithTheLastMinute(t *testing.T) {
+	var h health
+	now := time.Unix(1e9, 0)
+	h.took(outcome{records: 1_000_000}, now)
+	for range failuresMany {
+		h.took(outcome{records: 1, damaged: 1}, now)
+	}
+	if h.state() != sound {
+		t.Error("3 records of a million make a directory unstable")
+	}
+	now = now.Add(2 * failuresSpan)
+	for range failuresMany {
+		h.took(outcome{records: 50, damaged: 1}, now)
+	}
+	if h.state() != unstable {
+		t.Error("3 records of 150 do not make a directory unstable")
+	}
+}
+
 func TestReadNeverWorks(t *testing.T) {
 	p := newPatient(t, 400, 64<<20)
 	p.put(0, 400)

@@ -23,6 +23,8 @@ func (s state) String() string {
 const (
 	failuresMany = 3               // so many of them …
 	failuresSpan = time.Minute     // … within this make a directory unstable
+	damagedShare = 100             // one record in so many may be damaged, and is no failure
+	damagedTold  = 10              // damaged records that are told singly, in a minute
 	cleanReads   = 60              // so many in a row make it sound again
 	badReads     = 60              // so many in a row, while unstable, make it down
 	downPause    = time.Second     // between reads that try a directory that is down
@@ -35,6 +37,7 @@ type health struct {
 	now      atomic.Int32
 	trying   atomic.Bool // a read of an unstable directory is under way
 	failures atomic.Int64
+	lately   lately
 
 	mu        sync.Mutex
 	last      [failuresMany]time.Time // of the latest failures, a ring
@@ -46,7 +49,7 @@ type health struct {
 func (h *health) state() state   { return state(h.now.Load()) }
 func (h *health) writable() bool { return h.state() == sound }
 
-// admit says whether a read may go to the device now; if so its outcome must be told to outcome.
+// admit says whether a read may go to the device now; if so took must be told its outcome.
 func (h *health) admit(now time.Time) bool {
 	switch h.state() {
 	case sound:
@@ -67,14 +70,28 @@ func (h *health) admit(now time.Time) bool {
 	return true
 }
 
-// outcome takes how an admitted read went, and returns the state when that changed it.
-func (h *health) outcome(ok bool, now time.Time) (state, bool) {
-	if ok && h.state() == sound {
+// outcome is how an admitted read went: how many records it brought, how many of them did not fit
+// their sums, and whether the device gave an error.
+type outcome struct {
+	records, damaged int
+	failed           bool
+}
+
+// took takes the outcome of an admitted read, and returns the state when that changed it. A few
+// damaged records among many are sectors gone bad, which the log drops and writes elsewhere; only
+// where they are more than that is the directory at fault.
+func (h *health) took(o outcome, now time.Time) (state, bool) {
+	reads, damaged := h.lately.count(o, now)
+	failed := o.failed || o.damaged > 0 && damaged*damagedShare > reads
+	if !failed && h.state() == sound {
 		return sound, false
 	}
 	defer h.trying.Store(false)
-	if !ok {
+	if failed {
 		return h.failed(now)
+	}
+	if o.damaged > 0 {
+		return sound, false // neither way
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,9 +109,9 @@ func (h *health) failed(now time.Time) (state, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.good, h.bad = 0, h.bad+1
-	first := h.last[h.next]
 	h.last[h.next] = now
 	h.next = (h.next + 1) % failuresMany
+	first := h.last[h.next]
 	switch h.state() {
 	case sound:
 		if !first.IsZero() && now.Sub(first) <= failuresSpan {
@@ -130,3 +147,38 @@ func (h *health) become(s state) (state, bool) {
 
 // undecided takes back an admission whose read will be tried in other ways.
 func (h *health) undecided() { h.trying.Store(false) }
+
+// lately counts what was read in this half of a minute and the one before.
+type lately struct {
+	half  atomic.Int64 // since 1970
+	reads [2]struct{ records, damaged atomic.Int64 }
+}
+
+// count adds an outcome and returns what was read lately. It takes no lock, since all reads of all
+// goroutines come here: a few that meet the begin of a half minute may be counted in neither.
+func (l *lately) count(o outcome, now time.Time) (records, damaged int64) {
+	half := now.Unix() / int64(failuresSpan/time.Second/2)
+	if was := l.half.Load(); was != half && l.half.CompareAndSwap(was, half) {
+		l.reads[half%2].records.Store(0)
+		l.reads[half%2].damaged.Store(0)
+		if was != half-1 {
+			l.reads[1-half%2].records.Store(0)
+			l.reads[1-half%2].damaged.Store(0)
+		}
+	}
+	l.reads[half%2].records.Add(int64(o.records))
+	if o.damaged == 0 {
+		return 0, 0 // nobody asks
+	}
+	l.reads[half%2].damaged.Add(int64(o.damaged))
+	for i := range l.reads {
+		records += l.reads[i].records.Load()
+		damaged += l.reads[i].damaged.Load()
+	}
+	return records, damaged
+}
+
+// few tells whether so little was damaged lately that each record is worth a word.
+func (l *lately) few() bool {
+	return l.reads[0].damaged.Load()+l.reads[1].damaged.Load() < damagedTold
+}

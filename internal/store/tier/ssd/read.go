@@ -125,18 +125,18 @@ func (l *log) fetch(wants []want, tries int) {
 		return
 	}
 	var moved []want
-	ok := true
+	o := outcome{records: len(wants), failed: err != nil}
 	for _, w := range wants {
 		switch {
 		case err == nil && l.fits(w):
 			l.counts.read.Add(int64(len(w.read.Dst)))
 		case l.giveUp(f, w, err):
-			ok = false
+			o.damaged++
 		default:
 			moved = append(moved, w)
 		}
 	}
-	s, changed := f.dir.health.outcome(ok, l.now())
+	s, changed := f.dir.health.took(o, l.now())
 	l.fares(f.dir, s, changed, err)
 	for _, w := range moved {
 		if w, again := l.find(w.read); again && tries > 0 {
@@ -165,7 +165,7 @@ func (l *log) giveUp(f *file, w want, err error) bool {
 	if err != nil {
 		w.read.Err = fmt.Errorf("%w: %w", tier.ErrCorrupt, err)
 	}
-	if f.dir.health.state() == sound { // else they would be many
+	if f.dir.health.state() == sound && f.dir.health.lately.few() { // Usage counts them all
 		l.tell(tier.Notice{Kind: tier.Dropped, Dir: f.dir.path, Samples: 1,
 			Bytes: int64(len(w.read.Dst)), Err: w.read.Err, Text: fmt.Sprintf(
 				"the record of sample %d at %d in %s is damaged: the sample is read from the origin"+
