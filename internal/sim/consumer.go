@@ -56,7 +56,7 @@ func (w *world) again(c *consumer, m *pump.Move) {
 	}
 	r.Start.Batch = int(m.Batch)
 	c.reading = r
-	if err := w.attach(c); err != nil {
+	if err := w.attach(c, w.now); err != nil {
 		panic("sim: a reading that was good is bad at a later batch: " + err.Error())
 	}
 }

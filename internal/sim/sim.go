@@ -14,6 +14,7 @@ import (
 	"belady/internal/core/plan"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
+	"belady/internal/core/trace"
 )
 
 // Origin is the modelled origin: a pipe of Rate bytes a second behind Latency, with at most
@@ -43,6 +44,10 @@ type Scenario struct {
 	Held     []uint64     // what the log has at the start: a bit for each sample
 	Compute  pump.Instant // a batch's compute time on every rank
 	Credits  int          // batches a consumer takes ahead; 0 means 4
+	// Begin, if given, says when each reading attaches; otherwise all do at once.
+	Begin []pump.Instant
+	// Script is what happens to the pump by itself, as a trace has recorded it.
+	Script []trace.Timed
 	// Fail, if given, says whether the nth fetch of a sample fails. A consumer whose batch failed
 	// detaches and attaches again at that batch, as a client does.
 	Fail func(id sample.ID, nth int) bool
@@ -158,10 +163,16 @@ func newWorld(s Scenario) (*world, error) {
 			Concurrency: s.Ssd.Depth})
 		w.at(0, pump.Event{Kind: pump.Logged, Set: s.Held})
 	}
+	for i := range s.Script {
+		w.at(s.Script[i].At, s.Script[i].Event)
+	}
+	if s.Begin == nil {
+		s.Begin = make([]pump.Instant, len(s.Readings))
+	}
 	for i, r := range s.Readings {
-		c := &consumer{rank: i, reading: r, epoch: -1}
+		c := &consumer{rank: i, reading: r, epoch: -1, idleFrom: s.Begin[i]}
 		w.consumers = append(w.consumers, c)
-		if err := w.attach(c); err != nil {
+		if err := w.attach(c, s.Begin[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +184,8 @@ func (w *world) at(t pump.Instant, e pump.Event) {
 	heap.Push(&w.agenda, happening{at: t, seq: w.seq, event: e, rank: -1})
 }
 
-// attach gives a consumer a fresh cursor.
-func (w *world) attach(c *consumer) error {
+// attach gives a consumer a fresh cursor, from a time on.
+func (w *world) attach(c *consumer, from pump.Instant) error {
 	feed, err := job.NewFeed(c.reading, w.Plan.Rule.Ahead)
 	if err != nil {
 		return err
@@ -186,9 +197,9 @@ func (w *world) attach(c *consumer) error {
 		w.Attach(c.cursor, c.reading)
 	}
 	batch := max(c.reading.Order.Batch, 1)
-	w.at(w.now, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
+	w.at(from, pump.Event{Kind: pump.Attached, Cursor: c.cursor, N: int32(batch),
 		Reserve: w.Plan.Reserve(batch), Follows: w.Plan.Carry})
-	w.at(w.now, pump.Event{Kind: pump.Credited, Cursor: c.cursor, N: int32(w.Credits)})
+	w.at(from, pump.Event{Kind: pump.Credited, Cursor: c.cursor, N: int32(w.Credits)})
 	return nil
 }
 

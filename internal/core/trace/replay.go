@@ -66,6 +66,11 @@ type feed struct {
 // Replay feeds a trace's events to a fresh pump and compares the moves. The error is a *Difference
 // if they are not the same.
 func Replay(data []byte, s dataset.Sizes) (Replayed, error) {
+	return play(data, s, func(*pump.Pump, *Step) {})
+}
+
+// play is Replay with somebody who looks at the pump after each step.
+func play(data []byte, s dataset.Sizes, look func(*pump.Pump, *Step)) (Replayed, error) {
 	var done Replayed
 	d, err := NewDecoder(data)
 	if err != nil {
@@ -91,6 +96,7 @@ func Replay(data []byte, s dataset.Sizes) (Replayed, error) {
 			diff.Step = done.Steps
 			return done, diff
 		}
+		look(r.pump, step)
 		done.Steps++
 		done.Moves += len(moves)
 	}
