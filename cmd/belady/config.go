@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"belady/internal/store/origin"
 	"belady/internal/store/tier"
+	"belady/internal/yamlfile"
 )
 
 // config is what `belady serve` can be told. Every setting can be given as a flag (--ram), in the
@@ -96,7 +93,7 @@ func (d *ssdDir) parse(text string) error {
 // UnmarshalYAML reads a folder as the flag does.
 func (d *ssdDir) UnmarshalYAML(node *yaml.Node) error {
 	if err := d.parse(node.Value); err != nil {
-		return fmt.Errorf("line %d: %w", node.Line, err)
+		return yamlfile.At(node, err)
 	}
 	return nil
 }
@@ -243,65 +240,10 @@ func (c *config) readFile(name string) error {
 	return c.decode(text)
 }
 
-// unknownKey and wrongValue are how the YAML package says that a key has no field, and that a value
-// is none for its field, in terms of Go's types.
-var (
-	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
-	wrongValue = regexp.MustCompile("cannot unmarshal !!(\\w+)( `.*`)? into (\\S+)")
-)
-
-// misplaced says the same as wrongValue in the words of the file.
-func misplaced(text string) string {
-	m := wrongValue.FindStringSubmatch(text)
-	got, want := strings.TrimSpace(m[2]), "settings"
-	switch {
-	case m[1] == "seq":
-		got = "a list"
-	case m[1] == "map":
-		got = "a group of settings"
-	}
-	switch {
-	case m[3] == "int":
-		want = "a whole number"
-	case m[3] == "string":
-		want = "a text"
-	case strings.HasPrefix(m[3], "[]"):
-		want = "a list"
-	}
-	return got + " stands where " + want + " must"
-}
-
-// settingsError says what is wrong with a file of settings in the words of the file.
-func settingsError(err error) error {
-	var wrong *yaml.TypeError
-	if !errors.As(err, &wrong) {
-		if text, syntax := strings.CutPrefix(err.Error(), "yaml: "); syntax {
-			return fmt.Errorf("it is not YAML: %s", text)
-		}
-		return err
-	}
-	texts := make([]string, len(wrong.Errors))
-	for i, text := range wrong.Errors {
-		text = wrongValue.ReplaceAllStringFunc(text, misplaced)
-		texts[i] = unknownKey.ReplaceAllString(text, "there is no setting $1")
-	}
-	return errors.New(strings.Join(texts, "; "))
-}
-
 // decode is strict: a key that is misspelt would otherwise be a setting silently left out.
 func (c *config) decode(text []byte) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	switch err := decoder.Decode(c); {
-	case errors.Is(err, io.EOF): // no document: a file of comments
-		return nil
-	case err != nil:
-		return settingsError(err)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("only one YAML document is read, and here is a second one")
-	}
-	return nil
+	_, err := yamlfile.Decode("", text, c)
+	return err
 }
 
 // byteSize is a number of bytes that people write as "4GiB".
@@ -320,19 +262,13 @@ func (b *byteSize) parse(text string) error {
 // UnmarshalYAML reads a size and names the line of one it cannot read.
 func (b *byteSize) UnmarshalYAML(node *yaml.Node) error {
 	if err := b.parse(node.Value); err != nil {
-		return fmt.Errorf("line %d: %w", node.Line, err)
+		return yamlfile.At(node, err)
 	}
 	return nil
 }
 
-// parseBytes reads a size as people write it: 4GiB is 4 × 2³⁰, 4GB is 4 × 10⁹, 4096 is bytes. It
-// is stricter than sizes in URLs: a rate is no size, and 1,5GiB would be read as 15 GiB.
-func parseBytes(text string) (int64, error) {
-	if strings.ContainsAny(text, ",/") {
-		return 0, fmt.Errorf("size %q is not a number of bytes; write it like 512MiB or 1.5GiB", text)
-	}
-	return origin.ParseBytes(text)
-}
+// parseBytes reads the size of a flag.
+func parseBytes(text string) (int64, error) { return yamlfile.ParseBytes(text) }
 
 func parseCount(count *int, text string) error {
 	n, err := strconv.Atoi(text)

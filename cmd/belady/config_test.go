@@ -5,13 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
-	"pgregory.net/rapid"
 )
 
 // settingsOf is what serve makes of args and variables.
@@ -159,7 +157,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"no list", "ssd: {dirs: 5}\n", "line 1: `5` stands where a list must"},
 		{"a group", "trace: {a: 1}\n", "line 1: a group of settings stands where a text must"},
 		{"second document", "ram: 1GiB\n---\nram: 2GiB\n", "second one"},
-		{"not YAML", "ram: {\n", "it is not YAML: line"},
+		{"not YAML", "ram: {\n", "line 1: it is not YAML: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			settings := configDefaults()
@@ -214,36 +212,6 @@ func TestConfigValidates(t *testing.T) {
 			t.Errorf("%s %s: got %v, want a usage error that says %q", c.flag, c.value, err, c.says)
 		}
 	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int64{
-		"4GiB": 4 << 30, "4 GiB": 4 << 30, "4GB": 4e9, "1.5MiB": 3 << 19, "4096": 4096, "0": 0,
-	} {
-		if got, err := parseBytes(text); err != nil || got != want {
-			t.Errorf("parseBytes(%q) = %d, %v; want %d", text, got, err, want)
-		}
-	}
-	refused := []string{"", "GiB", "1,5GiB", "-1", "4XiB", "9EiB", "1e3", "1GiB/s", "99999999PB"}
-	for _, text := range refused {
-		if got, err := parseBytes(text); err == nil {
-			t.Errorf("parseBytes(%q) = %d, want a refusal", text, got)
-		}
-	}
-}
-
-// A whole number of any unit is read exactly: sizes are compared and added up.
-func TestParseBytesIsExact(t *testing.T) {
-	units := map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-	rapid.Check(t, func(t *rapid.T) {
-		unit := rapid.SampledFrom([]string{"B", "KiB", "MiB", "GiB", "TiB"}).Draw(t, "unit")
-		n := rapid.Int64Range(0, (1<<63-1)/units[unit]).Draw(t, "n")
-		text := rapid.StringMatching("[ ]?").Draw(t, "space") + unit
-		got, err := parseBytes(strconv.FormatInt(n, 10) + text)
-		if err != nil || got != n*units[unit] {
-			t.Fatalf("parseBytes(%s%s) = %d, %v", strconv.FormatInt(n, 10), text, got, err)
-		}
-	})
 }
 
 func FuzzConfigDecode(f *testing.F) {

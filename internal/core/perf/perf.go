@@ -1,5 +1,5 @@
-// Package perf chooses between sources by what they were measured to give: integers in, a choice
-// and its reason out.
+// Package perf says what sources of samples give, from figures that were measured: what a sample
+// costs from each, which is the fastest, what bounds an epoch, and how a log should lie.
 //
 // It measures nothing, and equal figures give equal choices on every machine.
 package perf
@@ -31,22 +31,11 @@ type Rates struct {
 // RandomAt is the rate of random reads of that size, between the measured ones in proportion, and
 // beyond them as at the nearest.
 func (r *Rates) RandomAt(size uint32) int64 {
-	if len(r.Random) == 0 {
-		return 0
+	bySize := make(Curve, len(r.Random))
+	for i, p := range r.Random {
+		bySize[i] = Step{At: int64(p.Size), Rate: p.BytesPerS}
 	}
-	before := r.Random[0]
-	for _, p := range r.Random {
-		if size <= p.Size {
-			if p.Size == before.Size {
-				return p.BytesPerS
-			}
-			part, whole := int64(size-before.Size), int64(p.Size-before.Size)
-			return before.BytesPerS + (p.BytesPerS-before.BytesPerS)/whole*part +
-				(p.BytesPerS-before.BytesPerS)%whole*part/whole
-		}
-		before = p
-	}
-	return before.BytesPerS
+	return bySize.Rate(int64(size))
 }
 
 // Choice is what a layout is chosen for.

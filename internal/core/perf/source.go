@@ -1,0 +1,160 @@
+package perf
+
+// Tier is a place of a node and what it gives.
+type Tier struct {
+	Name     string
+	Capacity int64 // bytes
+	Threads  int64 // how many read it at once; 0: as many as its curve of reads goes to
+	Read     Curve // bytes a second of all threads together, by threads
+	Write    Curve // the same of writes; may be empty where nobody measured
+}
+
+// threads is how many read the tier at once.
+func (t *Tier) threads() int64 {
+	if t.Threads > 0 {
+		return t.Threads
+	}
+	return max(t.Read.Most(), 1)
+}
+
+// thread is what each of its readers gets.
+func (t *Tier) thread() int64 { return t.Read.Rate(t.threads()) / t.threads() }
+
+// Disk is a tier on a device, of which more is known.
+type Disk struct {
+	Tier         // of large blocks
+	Random Curve // random reads with a deep queue, by the bytes of each; may be empty
+	Mixed  int64 // large reads and writes, half and half, both together; 0: not known
+}
+
+// thread is what each of its readers gets of samples of that size.
+func (d *Disk) thread(size int64) int64 {
+	rate := d.Tier.thread()
+	if len(d.Random) == 0 {
+		return rate
+	}
+	return min(rate, d.Random.Rate(size)/d.threads())
+}
+
+// Rates is what the layout of a log is chosen by.
+func (d *Disk) Rates() Rates {
+	r := Rates{Mixed: d.Mixed, Read: d.Read.Best(d.Read.Most())}
+	for _, s := range d.Random {
+		r.Random = append(r.Random, Point{Size: uint32(s.At), BytesPerS: s.Rate})
+	}
+	return r
+}
+
+// Origin is what an origin gives.
+type Origin struct {
+	// Readers is bytes a second of all readers together, by how many read at once.
+	Readers Curve
+	// Latency is ns from a request to the first byte of its answer.
+	Latency int64
+	// Concurrency is the most requests in flight; 0: as many as Readers goes to.
+	Concurrency int64
+	// Size is the mean of the samples that Readers was measured with, whose rates then include the
+	// latency of each. Zero: rates are of bytes alone, and each sample costs the latency besides.
+	Size int64
+}
+
+// concurrency is the most requests in flight.
+func (o *Origin) concurrency() int64 {
+	if o.Concurrency > 0 {
+		return o.Concurrency
+	}
+	return max(o.Readers.Most(), 1)
+}
+
+// cost is the ns of a sample for one of so many readers.
+func (o *Origin) cost(size, readers int64) int64 {
+	readers = max(readers, 1)
+	each := o.Readers.Rate(readers) / readers
+	if o.Size == 0 {
+		return o.Latency + nanoseconds(size, each)
+	}
+	bytes := max(0, nanoseconds(o.Size, each)-o.Latency)
+	return o.Latency + scale(bytes, size, o.Size)
+}
+
+// Profile is what the sources of a node give, measured or written by hand.
+type Profile struct {
+	Measured int64 // when, in seconds since 1970; 0: it is written by hand
+	Ram      Tier
+	Disks    []Disk
+	Origin   Origin
+	Peers    Curve // bytes a second of a link to a peer, by threads; empty: there are no peers
+	Decode   int64 // bytes a second of the node; 0: not known, and then it bounds nothing
+}
+
+// Source is where a sample is read from.
+type Source uint8
+
+// The sources, the nearest first.
+const (
+	Own Source = iota
+	Peer
+	FromOrigin
+)
+
+func (s Source) String() string {
+	switch s {
+	case Own:
+		return "own tier"
+	case Peer:
+		return "peer"
+	}
+	return "origin"
+}
+
+// thread is what each reader of a tier gets of samples of that size: tier 0 is ram, the others are
+// disks.
+func (p *Profile) thread(tier int, size int64) int64 {
+	if tier == 0 {
+		return p.Ram.thread()
+	}
+	return p.Disks[tier-1].thread(size)
+}
+
+// unknown is the cost of a source of which nothing is known: the last that is taken.
+const unknown = 1<<63 - 1
+
+// Cost is the ns that a thread needs for a sample of so many bytes, from a tier (0 is ram, the
+// others are disks in their order), from that tier of a peer, or from the origin while so many
+// readers read it at once.
+func (p *Profile) Cost(from Source, tier int, size, readers int64) int64 {
+	if from == FromOrigin {
+		if len(p.Origin.Readers) == 0 {
+			return unknown
+		}
+		return p.Origin.cost(size, readers)
+	}
+	rate := p.thread(tier, size)
+	if from == Peer {
+		rate = min(rate, p.Peers.Rate(1))
+	}
+	if rate <= 0 {
+		return unknown
+	}
+	return nanoseconds(size, rate)
+}
+
+// Fastest is the source that costs least of those that have the sample: own tells which of the
+// node's tiers do, peers which tier of some peer does. The origin always does. Of equals the nearer
+// is taken.
+func (p *Profile) Fastest(size, readers int64, own, peers []bool) (from Source, tier int) {
+	from, best := FromOrigin, p.Cost(FromOrigin, 0, size, readers)
+	look := func(source Source, have []bool) {
+		for i := len(have) - 1; i >= 0; i-- {
+			if !have[i] {
+				continue
+			}
+			if cost := p.Cost(source, i, size, readers); cost <= best && cost != unknown {
+				from, tier, best = source, i, cost
+			}
+		}
+	}
+	look(Peer, peers)
+	look(Own, own)
+	return from, tier
+}
