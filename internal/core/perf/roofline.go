@@ -1,7 +1,5 @@
 package perf
 
-import "math"
-
 // Load is what one epoch asks of a node.
 type Load struct {
 	Compute             int64 // ns of the rank that computes longest
@@ -60,41 +58,4 @@ func at(bytes []int64, i int) int64 {
 		return bytes[i]
 	}
 	return 0
-}
-
-// Above is how many of so many samples one of the nodes is expected to use more than uses times,
-// when every epoch deals each sample to one of them at random: the upper tail of a binomial
-// distribution. For samples that no order has dealt yet; plan counts those of an order.
-func Above(samples, nodes, epochs, uses int) float64 {
-	switch {
-	case uses < 0:
-		return float64(samples)
-	case uses >= epochs:
-		return 0
-	case nodes <= 1:
-		return float64(samples)
-	}
-	chance := 1 / float64(nodes)
-	odds := chance / (1 - chance)
-	if float64(uses) < chance*float64(epochs) { // the lower tail is the smaller, and the exacter
-		below, term := 0.0, binomial(epochs, uses, chance)
-		for k := uses; k >= 0 && term > 0; k-- {
-			below += term
-			term *= float64(k) / (float64(epochs-k+1) * odds)
-		}
-		return float64(samples) * (1 - below)
-	}
-	above, term := 0.0, binomial(epochs, uses+1, chance)
-	for k := uses + 1; k <= epochs && term > 0; k++ {
-		above += term
-		term *= float64(epochs-k) / float64(k+1) * odds
-	}
-	return float64(samples) * above
-}
-
-// binomial is the chance of exactly k of n.
-func binomial(n, k int, chance float64) float64 {
-	factorial := func(n int) float64 { f, _ := math.Lgamma(float64(n) + 1); return f }
-	return math.Exp(factorial(n) - factorial(k) - factorial(n-k) +
-		float64(k)*math.Log(chance) + float64(n-k)*math.Log1p(-chance))
 }
