@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/policy"
@@ -67,7 +66,7 @@ func Make(in Input) (*Plan, error) {
 	if in.Cost == nil {
 		in.Cost = func(size uint32) int64 { return int64(size) }
 	}
-	p := &Plan{Input: in, Rule: pol, salt: mix(in.Seed ^ 0x9e3779b97f4a7c15)}
+	p := &Plan{Input: in, Rule: pol, salt: saltOf(in.Seed)}
 	p.spread()
 	if p.Log > 0 {
 		p.fillLog()
@@ -89,7 +88,7 @@ func (p *Plan) spread() {
 
 // fillLog chooses the set that the log keeps, from the top.
 func (p *Plan) fillLog() {
-	f := filler{Plan: p, budget: p.Log, cost: RecordCost, flip: math.MaxUint64}
+	f := filler{Plan: p, budget: p.Log, cost: RecordCost, flip: flipped}
 	if p.LogMost > 0 {
 		f.most = RecordCost(p.LogMost)
 	}
@@ -177,6 +176,8 @@ func (p *Plan) Reserve(batch int) int64 {
 	}
 	return 2 * int64(max(batch, 1)) * mean
 }
+
+func saltOf(seed uint64) uint64 { return mix(seed ^ 0x9e3779b97f4a7c15) }
 
 // mix is splitmix64's finaliser: a bijection, so no two ids of one dataset share a hash.
 func mix(x uint64) uint64 {

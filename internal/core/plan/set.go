@@ -20,6 +20,9 @@ type set struct {
 // holds few samples, small enough to stay in cache.
 const bins = 1 << 16
 
+// flipped turns all bits of a key: such a set fills from the top of the hashes.
+const flipped = math.MaxUint64
+
 // bin is the samples whose keys begin alike.
 type bin struct {
 	count, bytes, cost int64
