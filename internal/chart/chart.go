@@ -182,7 +182,7 @@ func (ticks) Ticks(low, high float64) (all []plot.Tick) {
 	if step == unit*2.5 {
 		places++
 	}
-	for v := math.Ceil(low/step-1e-9) * step; v <= high+step*1e-6; v += step {
+	for v := math.Ceil(low/step-1e-9)*step + 0; v <= high+step*1e-6; v += step {
 		all = append(all, plot.Tick{Value: v, Label: grouped(fmt.Sprintf("%.*f", places, v))})
 	}
 	return all

@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Lines is a picture of curves over one axis. Published points, where a series has them, are drawn
-// hollow beside the curve.
+// Lines is a picture of curves over one axis. Published points, where a series has them, are
+// diamonds of its colour.
 type Lines struct {
 	Title, Subtitle string
 	X, Y            string // what the axes are, with their units
@@ -56,8 +56,8 @@ func (l *Lines) Draw(w io.Writer) error {
 		return ErrNothing
 	}
 	if published {
-		keys = append(keys, key{"published", 14, func(c draw.Canvas, at vg.Point) {
-			c.DrawGlyphNoClip(hollow(ink), at)
+		keys = append(keys, key{"published", 12, func(c draw.Canvas, at vg.Point) {
+			diamond(c, at, ink)
 		}})
 	}
 	p.Y.Min = min(p.Y.Min, 0)
@@ -85,9 +85,16 @@ func (l *Lines) add(p *plot.Plot, i int, s *Series) error {
 	if err != nil {
 		return fmt.Errorf("series %q, published: %w", s.Name, err)
 	}
-	theirs.GlyphStyle = hollow(tone(i))
+	theirs.GlyphStyle = draw.GlyphStyle{Color: tone(i), Radius: 6.5, Shape: diamondGlyph{}}
 	p.Add(theirs)
 	return nil
+}
+
+// diamondGlyph is the published point among gonum's glyphs.
+type diamondGlyph struct{}
+
+func (diamondGlyph) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
+	diamond(*c, at, s.Color)
 }
 
 // given are the ticks of a logarithmic axis: the values that were measured.
@@ -123,10 +130,6 @@ func lineStyle(i int) draw.LineStyle {
 
 func glyph(i int) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: tone(i), Radius: 4, Shape: glyphs[i%len(glyphs)]}
-}
-
-func hollow(c interface{ RGBA() (r, g, b, a uint32) }) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: c, Radius: 7, Shape: draw.RingGlyph{}}
 }
 
 func lineKey(i int, name string) key {

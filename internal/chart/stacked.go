@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"image/color"
 	"io"
 	"math"
 
@@ -79,7 +80,7 @@ func (s *Stacked) keys(used []bool) (keys []key) {
 		}
 	}
 	if s.Mark != "" {
-		keys = append(keys, key{s.Mark, 12, diamond})
+		keys = append(keys, key{s.Mark, 12, func(c draw.Canvas, at vg.Point) { diamond(c, at, ink) }})
 	}
 	if s.Line > 0 {
 		keys = append(keys, key{s.LineName, 4, func(c draw.Canvas, at vg.Point) {
@@ -100,13 +101,13 @@ func (s *Stacked) names() (all []plot.Tick) {
 var dashed = draw.LineStyle{Color: ink, Width: 1, Dashes: []vg.Length{4, 3}}
 
 // diamond is a mark that stands out on every part's colour.
-func diamond(c draw.Canvas, at vg.Point) {
+func diamond(c draw.Canvas, at vg.Point, fill color.Color) {
 	shape := func(r vg.Length) []vg.Point {
 		return []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y},
 			{X: at.X, Y: at.Y - r}}
 	}
 	c.FillPolygon(ground, shape(6.5))
-	c.FillPolygon(ink, shape(4.5))
+	c.FillPolygon(fill, shape(4.5))
 }
 
 // bars draws all rows into a plot.
@@ -136,7 +137,7 @@ func (s bars) Plot(c draw.Canvas, p *plot.Plot) {
 		b := &s.Bars[i]
 		end := x(b.length())
 		if b.Mark > 0 {
-			diamond(c, vg.Point{X: x(b.Mark), Y: row(i)})
+			diamond(c, vg.Point{X: x(b.Mark), Y: row(i)}, ink)
 			end = max(end, x(b.Mark)+5)
 		}
 		note(c, vg.Point{X: end + 7, Y: row(i) - 4}, b.Note)
