@@ -3,6 +3,7 @@ package yamlfile
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,3 +71,33 @@ func (r *Rate) UnmarshalYAML(node *yaml.Node) error { return scalar(r, node, Par
 
 // UnmarshalYAML reads a time.
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error { return scalar(d, node, parseDuration) }
+
+// units are those of sizes, the largest first: those of ten and those of two.
+var units = []struct {
+	bytes int64
+	name  string
+}{{1 << 40, "TiB"}, {1e12, "TB"}, {1 << 30, "GiB"}, {1e9, "GB"}, {1 << 20, "MiB"}, {1e6, "MB"},
+	{1 << 10, "KiB"}, {1e3, "KB"}}
+
+// String writes a size in the largest unit that it is a whole number of, so that nothing is lost.
+func (b Bytes) String() string {
+	for _, u := range units {
+		if n := int64(b); n != 0 && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
+func (r Rate) String() string { return Bytes(r).String() + "/s" }
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalYAML writes a size as UnmarshalYAML reads it.
+func (b Bytes) MarshalYAML() (any, error) { return b.String(), nil }
+
+// MarshalYAML writes a rate as UnmarshalYAML reads it.
+func (r Rate) MarshalYAML() (any, error) { return r.String(), nil }
+
+// MarshalYAML writes a time as UnmarshalYAML reads it.
+func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }

@@ -147,8 +147,8 @@ func translate(path string, err error, into reflect.Type) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) {
 		text, syntax := strings.CutPrefix(err.Error(), "yaml: ")
-		if !syntax {
-			return err
+		if !syntax { // of a type that reads itself, and knows no lines
+			return &Problem{Path: path, What: text}
 		}
 		p := placed(path, text)
 		p.What = "it is not YAML: " + p.What

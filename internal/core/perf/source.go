@@ -69,11 +69,11 @@ func (o *Origin) concurrency() int64 {
 // cost is the ns of a sample for one of so many readers.
 func (o *Origin) cost(size, readers int64) int64 {
 	readers = max(readers, 1)
-	each := o.Readers.Rate(readers) / readers
+	rate := o.Readers.Rate(readers)
 	if o.Size == 0 {
-		return o.Latency + nanoseconds(size, each)
+		return o.Latency + nanoseconds(size*readers, rate)
 	}
-	bytes := max(0, nanoseconds(o.Size, each)-o.Latency)
+	bytes := max(0, nanoseconds(o.Size*readers, rate)-o.Latency)
 	return o.Latency + scale(bytes, size, o.Size)
 }
 
