@@ -10,7 +10,8 @@ import (
 
 // consumer is one rank: it computes on a batch, releases it, and takes the next.
 type consumer struct {
-	rank     int
+	rank int
+	Rank
 	reading  job.Reading
 	feed     *job.Feed
 	cursor   int32
@@ -79,7 +80,7 @@ func (w *world) compute(c *consumer) {
 	}
 	c.busy, c.holding = true, m.Move
 	w.seq++
-	heap.Push(&w.agenda, happening{at: w.now + w.Compute, seq: w.seq, rank: c.rank})
+	heap.Push(&w.agenda, happening{at: w.now + c.Compute, seq: w.seq, rank: c.rank})
 }
 
 func (w *world) newEpoch(c *consumer, epoch int) {

@@ -3,9 +3,11 @@ package sim_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"belady/internal/core/job"
+	"belady/internal/core/perf"
 	"belady/internal/core/plan"
 	"belady/internal/core/policy"
 	"belady/internal/core/pump"
@@ -47,10 +49,11 @@ func TestMeasured(t *testing.T) {
 		rule := rapid.SampledFrom(policy.Names()).Draw(rt, "policy")
 		p := makePlan(rt, size, rule, rapid.Int64Range(0, total(size)).Draw(rt, "keep"),
 			int64(world*batch)*4000)
-		s := sim.Scenario{Plan: p, Readings: distributed(n, batch, world, 3, 4), Origin: fast,
-			Compute: pump.Instant(rapid.IntRange(1, 5e6).Draw(rt, "compute"))}
+		s := sim.Scenario{Plan: p, Readings: distributed(n, batch, world, 3, 4), Origin: fast}
 		for range world {
-			s.Begin = append(s.Begin, pump.Instant(rapid.IntRange(0, 1e9).Draw(rt, "begin")))
+			s.Ranks = append(s.Ranks, sim.Rank{
+				Begin:   pump.Instant(rapid.IntRange(0, 1e9).Draw(rt, "begin")),
+				Compute: pump.Instant(rapid.IntRange(1, 5e6).Draw(rt, "compute"))})
 		}
 		drawLog(rt, &s)
 		if lose := rapid.IntRange(0, 9).Draw(rt, "lose every"); lose > 1 {
@@ -67,7 +70,7 @@ func TestMeasured(t *testing.T) {
 		for _, want := range res.Epochs {
 			r := m.Readers[want.Rank]
 			got := r.Epochs[want.Epoch]
-			if r.At != s.Begin[want.Rank] || got.Epoch != want.Epoch || got.Begun != want.Start ||
+			if r.At != s.Ranks[want.Rank].Begin || got.Epoch != want.Epoch || got.Begun != want.Start ||
 				got.Ended != want.End || got.Batches != want.Batches || got.Stall != want.Stall ||
 				!got.Whole {
 				rt.Fatalf("rank %d: measured %+v, seen %+v", want.Rank, got, want)
@@ -144,4 +147,45 @@ func TestScript(t *testing.T) {
 			t.Errorf("epoch %d: %d bytes from the origin", epoch, got)
 		}
 	}
+}
+
+// Law: a run that was simulated is predicted from its own trace to the nanosecond and the byte.
+func TestPredictItself(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n, world := rapid.IntRange(1, 300).Draw(rt, "samples"), rapid.IntRange(1, 3).Draw(rt, "world")
+		batch := rapid.IntRange(1, 30).Draw(rt, "batch")
+		size := equal(n, 3000)
+		rule := rapid.SampledFrom(policy.Names()).Draw(rt, "policy")
+		s := sim.Scenario{Plan: makePlan(rt, size, rule, rapid.Int64Range(0, total(size)).Draw(rt,
+			"keep"), int64(world*batch)*8000), Readings: distributed(n, batch, world, 3, 4)}
+		drawLog(rt, &s)
+		s.Lose = nil // a trace tells of it, but not why
+		for range world {
+			s.Ranks = append(s.Ranks, sim.Rank{
+				Begin:   pump.Instant(rapid.IntRange(0, 1e9).Draw(rt, "begin")),
+				Compute: pump.Instant(rapid.IntRange(1, 5e6).Draw(rt, "compute"))})
+		}
+		profile := perf.Profile{
+			Origin: perf.Origin{Readers: perf.Curve{{At: 16, Rate: 100e6}}, Latency: 5e6},
+			Disks: []perf.Disk{{Tier: perf.Tier{Read: perf.Curve{{At: 1, Rate: 900e6}},
+				Write: perf.Curve{{At: 1, Rate: 300e6}}}, Mixed: 400e6}},
+		}
+		s.Origin = sim.Origin{Rate: 100e6, Latency: 5e6, Concurrency: 16}
+		s.Ssd = sim.Device{ReadRate: 900e6, WriteRate: 300e6, Latency: 1e5, Depth: 32}
+		if s.Plan.Carry {
+			s.Ssd.ReadRate, s.Ssd.WriteRate = 400e6, 400e6
+		}
+		data, _ := recorded(rt, s)
+		seen, err := trace.Measure(data, size)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		told, err := sim.Predict(s.Plan, seen, &profile)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(seen.Readers, told.Readers); diff != "" {
+			rt.Fatalf("predicted differs (-seen +told):\n%s", diff)
+		}
+	})
 }

@@ -44,8 +44,8 @@ type Scenario struct {
 	Held     []uint64     // what the log has at the start: a bit for each sample
 	Compute  pump.Instant // a batch's compute time on every rank
 	Credits  int          // batches a consumer takes ahead; 0 means 4
-	// Begin, if given, says when each reading attaches; otherwise all do at once.
-	Begin []pump.Instant
+	// Ranks, if given, says of each reading what is not the same for all.
+	Ranks []Rank
 	// Script is what happens to the pump by itself, as a trace has recorded it.
 	Script []trace.Timed
 	// Fail, if given, says whether the nth fetch of a sample fails. A consumer whose batch failed
@@ -60,6 +60,11 @@ type Scenario struct {
 	Observe func(now pump.Instant, events []pump.Event, moves []pump.Move)
 	// Deliver, if given, sees every batch handed to a rank.
 	Deliver func(rank, epoch, batch int, ids []sample.ID)
+}
+
+// Rank is when a reading attaches, and how long it computes on a batch.
+type Rank struct {
+	Begin, Compute pump.Instant
 }
 
 // EpochResult is what one rank saw of one epoch.
@@ -166,13 +171,14 @@ func newWorld(s Scenario) (*world, error) {
 	for i := range s.Script {
 		w.at(s.Script[i].At, s.Script[i].Event)
 	}
-	if s.Begin == nil {
-		s.Begin = make([]pump.Instant, len(s.Readings))
-	}
 	for i, r := range s.Readings {
-		c := &consumer{rank: i, reading: r, epoch: -1, idleFrom: s.Begin[i]}
+		c := &consumer{rank: i, Rank: Rank{Compute: s.Compute}, reading: r, epoch: -1}
+		if s.Ranks != nil {
+			c.Rank = s.Ranks[i]
+		}
+		c.idleFrom = c.Begin
 		w.consumers = append(w.consumers, c)
-		if err := w.attach(c, s.Begin[i]); err != nil {
+		if err := w.attach(c, c.Begin); err != nil {
 			return nil, err
 		}
 	}
