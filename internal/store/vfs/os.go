@@ -8,13 +8,21 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // OS is a directory of the operating system's file system.
-type OS struct{ root *os.Root }
+type OS struct {
+	root *os.Root
+
+	mu    sync.Mutex
+	queue *queue // nil before the first direct file, and where the kernel has none
+	tried bool
+	why   error // the kernel has none
+}
 
 // Dir opens a directory, which is made (0700) if it is not there.
 func Dir(name string) (*OS, error) {
@@ -25,11 +33,39 @@ func Dir(name string) (*OS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OS{root}, nil
+	return &OS{root: root}, nil
 }
 
 // Close gives the directory back. Files opened through it stay open.
-func (o *OS) Close() error { return o.root.Close() }
+func (o *OS) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue.leave()
+	o.queue, o.tried = nil, true
+	return o.root.Close()
+}
+
+// Plain is why direct files are read and written by plain system calls, each of which holds a
+// thread: nil where they are not, or none was opened yet.
+func (o *OS) Plain() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}
+
+// join returns the directory's queue for one more user; nil: there is none.
+func (o *OS) join() *queue {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.tried {
+		o.tried = true
+		o.queue, o.why = newQueue()
+	}
+	if o.queue != nil {
+		o.queue.users.Add(1)
+	}
+	return o.queue
+}
 
 // Open opens a file; see How.
 func (o *OS) Open(name string, how How) (File, error) {
@@ -47,24 +83,29 @@ func (o *OS) Open(name string, how How) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prepare(f, how); err != nil {
+	direct, err := prepare(f, how)
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
+	}
+	if direct {
+		return &directFile{osFile: osFile{f}, queue: o.join()}, nil
 	}
 	return osFile{f}, nil
 }
 
-func prepare(f *os.File, how How) error {
+// prepare locks a file and makes it direct, and tells whether it is.
+func prepare(f *os.File, how How) (direct bool, err error) {
 	if how.Lock {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%s: %w", f.Name(), ErrLocked)
+			return false, fmt.Errorf("%s: %w", f.Name(), ErrLocked)
 		}
 		if err != nil {
-			return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+			return false, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
 	}
 	if !how.Direct {
-		return nil
+		return false, nil
 	}
 	// Set once the file is open rather than when it is opened, because a file system that cannot
 	// then leaves no file behind that Create made.
@@ -73,9 +114,9 @@ func prepare(f *os.File, how How) error {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags|unix.O_DIRECT)
 	}
 	if err != nil && !errors.Is(err, unix.EINVAL) {
-		return &fs.PathError{Op: "open direct", Path: f.Name(), Err: err}
+		return false, &fs.PathError{Op: "open direct", Path: f.Name(), Err: err}
 	}
-	return nil
+	return err == nil, nil
 }
 
 // Remove removes a file or an empty folder.

@@ -37,6 +37,7 @@ func folderFS(t testing.TB) vfs.FS {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { f.Close() })
 	return f
 }
 
