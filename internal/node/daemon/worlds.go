@@ -293,13 +293,9 @@ func (d *Daemon) shrink(worlds []*world.World, bytes, least int64) error {
 	return nil
 }
 
-// wants is all the memory a dataset can use: its samples, with some to spare, and staging.
+// wants is all the memory a dataset can use.
 func (d *Daemon) wants(set *dataset.Set) int64 {
-	staging := d.Staging
-	if staging == 0 {
-		staging = world.StagingShare(d.RAM)
-	}
-	return set.TotalBytes() + set.TotalBytes()/12 + staging + staging/8 + 16*arena.SpanBytes
+	return world.Wants(set.TotalBytes(), d.Staging, d.RAM)
 }
 
 // regrow gives a world that was made to shrink what is free of what it wants.

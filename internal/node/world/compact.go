@@ -81,7 +81,7 @@ func (w *World) spare() int64 {
 	switch {
 	case w.pump.Stats().StagingBytes > w.plan.Staging:
 		return free - w.plan.Staging/4 // for ranks with nothing staged, beside others that have much
-	case w.packed():
+	case packed(w.Rule):
 		// One span is being filled, and some wait for one last release.
 		return w.arena.Passing() - w.plan.Staging - 2*arena.SpanBytes
 	}
@@ -212,7 +212,7 @@ func (c *compaction) empty(r *region) (moved, full bool) {
 			continue
 		}
 		size := w.Set.Size(id)
-		if w.packed() && !c.fill(size) && w.spare() < arena.Fresh(size) {
+		if packed(w.Rule) && !c.fill(size) && w.spare() < arena.Fresh(size) {
 			return moved, true
 		}
 		at, ok := w.arena.Relocate(w.places[id])

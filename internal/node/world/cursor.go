@@ -2,7 +2,6 @@ package world
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"belady/internal/core/job"
@@ -93,8 +92,7 @@ func LargestBatch(o *order.Spec, samples int) int {
 }
 
 // room checks that two batches of every rank fit into staging. Staging that nobody configured
-// grows with the ranks: four batches each where that leaves half of the arena for keeping, two
-// where it must be.
+// grows with the ranks.
 func (w *World) room(reserve int64) error {
 	need := reserve
 	for _, c := range w.cursors {
@@ -110,16 +108,13 @@ func (w *World) room(reserve int64) error {
 	if need <= w.plan.Staging {
 		return nil
 	}
-	return fmt.Errorf("%w: two batches for each rank take about %d MiB, staging has %d MiB: "+
-		"start the daemon with a larger --staging (and --ram), or use smaller batches",
-		ErrTooSmall, need>>20+1, w.plan.Staging>>20)
+	return tooLittleStaging(need, w.plan)
 }
 
 // widen gives staging room for need, if the arena has it: otherwise nothing changes for those who
-// read already. A third is added for what a plan sets aside of it.
+// read already.
 func (w *World) widen(need int64) error {
-	capacity := w.arena.Capacity()
-	want := max(min(2*need, capacity/2), min(need+need/3, capacity*3/4))
+	want := stagingFor(need, w.arena.Capacity())
 	before := w.stagingWanted
 	if want <= max(before, w.plan.Staging) {
 		return nil

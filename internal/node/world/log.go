@@ -1,7 +1,6 @@
 package world
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,15 +58,13 @@ func (l *Log) join(w *World) {
 	l.world, l.early = w, nil
 }
 
-// planFor adds the log to what a plan is made of. Its share of the samples follows from their
-// content alone, so that neither another seed nor another size of memory rewrites it.
+// planFor adds the log to what a plan is made of.
 func (l *Log) planFor(in *plan.Input) {
 	if l == nil {
 		return
 	}
-	in.Log, in.LogMost = l.room.Capacity, l.room.SampleMax
+	inLog(in, l.room.Capacity, l.room.SampleMax)
 	in.Carry = l.carried() != nil
-	in.Seed = binary.LittleEndian.Uint64(in.Content[:])
 }
 
 // LogStatus is what a world says of its log.

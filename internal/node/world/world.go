@@ -116,15 +116,13 @@ type drainage struct {
 func New(cfg Config) (*World, error) {
 	w := &World{Config: cfg, began: time.Now(), done: make(chan struct{})}
 	w.patience, w.faults = patience, map[sample.ID]*SampleError{}
-	w.sizes = arena.Measure(cfg.Set.Len(), func(i int) uint32 { return cfg.Set.Size(sample.ID(i)) })
-	slab := slabBytes(cfg.Bytes, cfg.Set.MaxSize())
-	if slab < int64(cfg.Set.MaxSize()) {
-		return nil, fmt.Errorf("%w: the largest sample of %s has %d MiB, its arena %d MiB: start "+
-			"the daemon with a larger --ram", ErrTooSmall, cfg.Name, cfg.Set.MaxSize()>>20+1,
-			cfg.Bytes>>20)
+	w.sizes = measure(cfg.Set)
+	memory, err := arenaFor(cfg.Name, cfg.Bytes, w.sizes, cfg.Rule)
+	if err != nil {
+		return nil, err
 	}
-	a, err := arena.New(arena.Config{Pool: cfg.Pool, Bytes: cfg.Bytes, Sizes: w.sizes,
-		SlabBytes: slab, Packed: w.packed(), Gone: w.slabGone})
+	memory.Pool, memory.Gone = cfg.Pool, w.slabGone
+	a, err := arena.New(memory)
 	if err != nil {
 		return nil, err
 	}
@@ -153,46 +151,10 @@ func New(cfg Config) (*World, error) {
 	return w, nil
 }
 
-// slabBytes gives an arena at least eight slabs, so that memory can move between datasets, unless
-// that would make them smaller than pays, or too small for a few of the largest samples: four of
-// them, or as many as a quarter of the arena holds, but one.
-func slabBytes(total int64, largest uint32) int64 {
-	bytes := max(total/64, min(256<<20, max(total/8, 16<<20)))
-	one := (int64(largest) + arena.SpanBytes - 1) / arena.SpanBytes * arena.SpanBytes
-	few := max(one, min(4*one, total/4))
-	return min(max(bytes, few), total) / arena.SpanBytes * arena.SpanBytes
-}
-
-// StagingShare is the staging of an arena of that size when none is configured: an eighth, but
-// room for a few batches, and never more than half.
-func StagingShare(bytes int64) int64 {
-	return min(bytes/2, max(64<<20, min(bytes/8, 1<<30)))
-}
-
-// packed tells whether kept samples come to stay: a spread set is fixed.
-func (w *World) packed() bool { return w.Rule == "spread" }
-
 func (w *World) makePlan() (*plan.Plan, error) {
-	// No more than half, also after a shrink: a lease keeps whole spans from being used again.
-	staging := min(w.Staging, w.arena.Capacity()/2)
-	if w.Staging == 0 {
-		staging = max(StagingShare(w.Bytes), w.stagingWanted)
-	}
-	staging = min(staging, w.arena.Capacity())
-	// Runs are cut from whole spans: the one being filled, and those that wait for one last
-	// release, are staging's too, as far as it can spare them.
-	spans := staging/16 + 3*arena.SpanBytes
-	inside := min(spans, staging/4)
-	aside := staging + spans - inside
-	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule,
-		Staging: staging - inside}
+	in := plan.Input{Content: w.Set.ID(), Sizes: w.Set, Seed: w.Seed, Policy: w.Rule}
 	w.Log.planFor(&in)
-	if w.packed() {
-		in.Keep = w.arena.Fits(w.sizes, aside)
-	} else {
-		in.Keep = max(0, w.arena.Capacity()-w.arena.Reserve()-aside)
-		in.Cost = w.arena.SlotCost
-	}
+	extent{w.arena.Shape(), w.sizes, w.Bytes, w.Staging, w.stagingWanted}.divide(&in)
 	return plan.Make(in)
 }
 

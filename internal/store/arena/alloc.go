@@ -8,10 +8,10 @@ import (
 // AllocSlot finds a place for one sample that may be kept. False: the arena is full.
 func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 	unit := (uint64(size) + Align - 1) / Align
-	if unit >= uint64(len(a.classOf)) {
+	if unit >= uint64(len(a.shape.classOf)) {
 		return a.allocLarge(size, false)
 	}
-	class := a.classOf[unit]
+	class := a.shape.classOf[unit]
 	ref := a.partial[class]
 	if ref == 0 {
 		if ref = a.openRegion(class); ref == 0 {
@@ -35,7 +35,7 @@ func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 	}
 	sp.size += size
 	slot := sp.hint*64 + uint32(bit)
-	offset := int64(head)*SpanBytes + int64(slot)*int64(a.classes[sp.class].Size)
+	offset := int64(head)*SpanBytes + int64(slot)*int64(a.shape.classes[sp.class].Size)
 	a.use.Slots += int64(size)
 	return makePlace(s.index, offset, size), true
 }
@@ -43,7 +43,7 @@ func (a *Arena) AllocSlot(size uint32) (Place, bool) {
 // openRegion makes a new region of slots and lists it. Where no contiguous spans are left, one
 // span must do: a longer tail is better than no room.
 func (a *Arena) openRegion(class uint8) spanRef {
-	c := a.classes[class]
+	c := a.shape.classes[class]
 	n := c.Spans
 	ref := a.take(int(n), spanSlots, false)
 	if ref == 0 && n > 1 {
@@ -62,8 +62,8 @@ func (a *Arena) openRegion(class uint8) spanRef {
 // borrow finds a slot of a larger class, up to twice the size, when no span is free for the right
 // one: a drifting mix of sizes must not stop a fetch while there is room.
 func (a *Arena) borrow(class uint8) spanRef {
-	limit := 2 * a.classes[class].Size
-	for i := int(class) + 1; i < len(a.classes) && a.classes[i].Size <= limit; i++ {
+	limit := 2 * a.shape.classes[class].Size
+	for i := int(class) + 1; i < len(a.shape.classes) && a.shape.classes[i].Size <= limit; i++ {
 		if a.partial[i] != 0 {
 			return a.partial[i]
 		}
@@ -206,7 +206,7 @@ func (a *Arena) streamOf(kind spanKind) *stream {
 }
 
 func (a *Arena) freeSlot(s *slab, head int, sp *span, p Place) {
-	size := a.classes[sp.class].Size
+	size := a.shape.classes[sp.class].Size
 	offset := uint32(p.Offset() - int64(head)*SpanBytes)
 	slot := offset / size
 	word, mask := head*s.words+int(slot/64), uint64(1)<<(slot%64)

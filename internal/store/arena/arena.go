@@ -62,8 +62,7 @@ func (c Config) Validate() error {
 type Arena struct {
 	cfg      Config
 	slabSize int64
-	classes  []Class
-	classOf  []uint8   // by size in units of Align; the classes' sizes are multiples of it
+	shape    *Shape    // of New's slabs; Shape has those of now
 	partial  []spanRef // per class: the regions with free slots, those nearest full first
 	words    int       // bitmap words per span, enough for the smallest class
 
@@ -89,25 +88,18 @@ type Arena struct {
 // New takes cfg.Bytes from the pool and maps them. Faulting the memory in goes on in the
 // background, WaitReady waits for it; samples can be placed at once.
 func New(cfg Config) (*Arena, error) {
-	if err := cfg.Validate(); err != nil {
+	shape, err := Outline(cfg)
+	if err != nil {
 		return nil, fmt.Errorf("make arena: %w", err)
 	}
 	a := &Arena{
-		cfg: cfg, slabSize: cfg.slabBytes(), stop: make(chan struct{}),
-		runs:  stream{kind: spanRun, spans: 1},
-		packs: stream{kind: spanPack, spans: packSpans(cfg.Sizes, cfg.Bytes)},
+		cfg: cfg, slabSize: cfg.slabBytes(), shape: shape, stop: make(chan struct{}),
+		runs:    stream{kind: spanRun, spans: 1},
+		packs:   stream{kind: spanPack, spans: shape.region},
+		partial: make([]spanRef, len(shape.classes)),
 	}
-	if !cfg.Packed {
-		a.classes = Classes(cfg.Sizes, cfg.Bytes)
-	}
-	a.partial = make([]spanRef, len(a.classes))
-	for i, c := range a.classes {
-		for len(a.classOf) <= int(c.Size/Align) {
-			a.classOf = append(a.classOf, uint8(i))
-		}
-	}
-	if len(a.classes) > 0 {
-		a.words = int(SpanBytes/a.classes[0].Size+63) / 64
+	if len(shape.classes) > 0 {
+		a.words = int(SpanBytes/shape.classes[0].Size+63) / 64
 	}
 	if _, err := a.Grow(cfg.Bytes); err != nil {
 		return nil, fmt.Errorf("make arena: %w", errors.Join(err, a.Close()))

@@ -290,7 +290,7 @@ func TestReserveIsEnoughForAnyMix(t *testing.T) {
 				var cost int64
 				for i := 0; ; i += 97 { // a few of every size
 					s := sizes[i%len(sizes)]
-					if cost += a.SlotCost(s); cost > a.Capacity()-a.Reserve() {
+					if cost += a.Shape().SlotCost(s); cost > a.Capacity()-a.Shape().Reserve() {
 						break
 					}
 					p, ok := a.AllocSlot(s)
@@ -317,11 +317,11 @@ func TestFitsHoldsForRandomPicks(t *testing.T) {
 			if _, ok := a.AllocSlot(aside); !ok { // has no class, takes whole spans
 				t.Fatal("full")
 			}
-			promised := a.Fits(h, aside)
+			promised := a.Shape().Fits(h, aside)
 			for seed := range uint64(20) {
 				fillAndFree(t, a, sizes, promised, rand.New(rand.NewPCG(seed, 1)))
 			}
-			t.Logf("%d classes, %.1f %% of %d MiB promised", len(a.classes),
+			t.Logf("%d classes, %.1f %% of %d MiB promised", len(a.shape.classes),
 				100*float64(promised)/float64(a.Capacity()-aside), (a.Capacity()-aside)>>20)
 		})
 	}
@@ -349,7 +349,7 @@ func fillAndFree(t *testing.T, a *Arena, sizes []uint32, promised int64, rng *ra
 func TestLargeSamplesFillWholeSpans(t *testing.T) {
 	h := equalSizes(5<<20, 10)
 	a := newArena(t, Config{Bytes: 8 << 20, Sizes: h})
-	if got := a.Fits(h, 0); got >= 5<<20 { // three of four spans, but one is kept for runs
+	if got := a.Shape().Fits(h, 0); got >= 5<<20 { // three of four spans, but one is kept for runs
 		t.Fatalf("promised %d bytes", got)
 	}
 	p, ok := a.AllocSlot(5 << 20)

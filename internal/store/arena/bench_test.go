@@ -13,7 +13,7 @@ func steady(t testing.TB, size uint32) (*Arena, []Place) {
 	if err := a.WaitReady(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	places := make([]Place, a.Fits(equalSizes(size, 1<<20), 0)/int64(size)*9/10)
+	places := make([]Place, a.Shape().Fits(equalSizes(size, 1<<20), 0)/int64(size)*9/10)
 	for i := range places {
 		p, ok := a.AllocSlot(size)
 		if !ok {

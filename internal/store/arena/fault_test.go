@@ -54,7 +54,7 @@ func TestMissingMemoryIsAnErrorNotASignal(t *testing.T) {
 func TestRegionsFallBackToSingleSpans(t *testing.T) {
 	const size = 114_000
 	a := newArena(t, Config{Bytes: 8 << 20, Sizes: equalSizes(size, 1000)})
-	a.classes[0].Spans = 3
+	a.shape.classes[0].Spans = 3
 	n := 0
 	for {
 		if _, ok := a.AllocSlot(size); !ok {
@@ -62,7 +62,7 @@ func TestRegionsFallBackToSingleSpans(t *testing.T) {
 		}
 		n++
 	}
-	c := a.classes[0]
+	c := a.shape.classes[0]
 	if want := int(c.slots(3) + c.slots(1)); n != want {
 		t.Fatalf("%d samples fit, want %d", n, want)
 	}
@@ -75,8 +75,8 @@ func TestFullArenaBorrowsLargerSlots(t *testing.T) {
 		{Max: 100_032, Count: 1e6, Bytes: 1e11},
 	}
 	a := newArena(t, Config{Bytes: 32 << 20, Sizes: h})
-	if len(a.classes) != 3 {
-		t.Fatalf("%d classes", len(a.classes))
+	if len(a.shape.classes) != 3 {
+		t.Fatalf("%d classes", len(a.shape.classes))
 	}
 	var last Place
 	for p, ok := a.AllocSlot(100_032); ok; p, ok = a.AllocSlot(100_032) {

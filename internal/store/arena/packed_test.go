@@ -44,7 +44,7 @@ func TestPackedFits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			promised := a.Fits(h, aside)
+			promised := a.Shape().Fits(h, aside)
 			kept := int64(0)
 			for _, size := range sizes {
 				if kept+int64(size) > promised {
