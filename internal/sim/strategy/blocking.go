@@ -8,3 +8,14 @@ func naive(s *setting) (Result, error) {
 	}
 	return l.run()
 }
+
+// deepioOrdered keeps the order: samples that some node's ram has are there in time, the others are
+// read when they are wanted.
+func deepioOrdered(s *setting) (Result, error) {
+	l, err := s.newLoop(rules{blocking: true, placed: true})
+	if err != nil {
+		return Result{}, err
+	}
+	l.prestage(byTurn, s.ramOnly())
+	return l.run()
+}

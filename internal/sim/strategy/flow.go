@@ -19,6 +19,8 @@ type flow struct {
 	place Place // that it is read from
 	begun float64
 	after phase
+	// joined: it waits for another flow's fetch of its sample, and does not read the origin itself.
+	joined bool
 }
 
 // phase is what a flow does when what it waits for is over.

@@ -1,6 +1,11 @@
 package strategy
 
-import "belady/internal/core/sample"
+import (
+	"math/bits"
+
+	"belady/internal/core/plan"
+	"belady/internal/core/sample"
+)
 
 // held says which nodes have a sample, and in which tier: a bit for each node in a word for each
 // tier. A sample's words lie side by side, so that looking all of them up costs one miss.
@@ -9,21 +14,40 @@ type held struct {
 	words []uint64
 }
 
+// coming is the bit, in the word of a sample's first tier, that says that it is on its way from
+// the origin to its home.
+const coming = 1 << maxNodes
+
 func newHeld(samples, tiers int) *held {
 	return &held{tiers, make([]uint64, samples*tiers)}
 }
 
-func (h *held) word(id sample.ID, tier int) *uint64 { return &h.words[int(id)*h.tiers+tier] }
+func (h *held) of(id sample.ID) []uint64 { return h.words[int(id)*h.tiers:][:h.tiers] }
 
-func (h *held) put(node, tier int, id sample.ID) { *h.word(id, tier) |= 1 << node }
+// put gives a node the sample. It is on its way no longer.
+func (h *held) put(node, tier int, id sample.ID) {
+	words := h.of(id)
+	words[0] &^= coming
+	words[tier] |= 1 << node
+}
 
-// choose takes the fastest source that has the sample, if one is faster than the origin.
+// anywhere says that some node has the sample, or is about to.
+func (h *held) anywhere(id sample.ID) bool {
+	var all uint64
+	for _, word := range h.of(id) {
+		all |= word
+	}
+	return all != 0
+}
+
+// choose takes the fastest source that has the sample, if it is not slower than the origin.
 func (l *loop) choose(node int, id sample.ID) (option, bool) {
 	if !l.placed {
 		return option{}, false
 	}
+	words := l.has.of(id)
 	for _, o := range l.options {
-		word := *l.has.word(id, o.tier)
+		word := words[o.tier] &^ coming
 		if o.own {
 			word &= 1 << node
 		}
@@ -41,15 +65,29 @@ type fill struct {
 	at   int
 }
 
-// refill begins the next sample of a filler that does nothing.
+// fillTier adds a flow of a tier's fillers.
+func (l *loop) fillTier(node, tier int, list []sample.ID) {
+	l.add(node, float64(l.fillers(tier)))
+	l.fills = append(l.fills, fill{tier: tier, list: list})
+}
+
+// refill begins the next sample of fillers that do nothing.
 func (l *loop) refill(f int) {
 	fill := &l.fills[f]
+	if l.homes != nil {
+		for fill.at < len(fill.list) && l.has.anywhere(fill.list[fill.at]) {
+			fill.at++
+		}
+	}
 	if fill.at == len(fill.list) || !l.idle(f) {
 		return
 	}
 	w := &l.flows[f]
 	w.id, w.after = fill.list[fill.at], storing
 	w.size, w.begun = l.job.Sizes[w.id], l.now
+	if l.homes != nil {
+		l.has.of(w.id)[0] |= coming
+	}
 	l.fetch(f)
 }
 
@@ -60,4 +98,79 @@ func (l *loop) filled(f int) {
 	l.result.Filled += int64(w.size)
 	fill.at++
 	l.refill(f)
+}
+
+// keep leaves a sample that a thread has read in its home. What an asker reads has gone through the
+// home, whoever asked.
+func (l *loop) keep(w *flow) {
+	if l.homes == nil {
+		if w.place == Origin {
+			l.has.put(w.node, l.ram(), w.id)
+		}
+		return
+	}
+	if node, tier, ok := l.homes.Of(w.id); ok && w.place == Origin {
+		l.has.put(node, l.tierOf(tier), w.id)
+	}
+	if node, ok := l.homes.Second(w.id); ok && node == w.node {
+		l.has.put(node, l.ram(), w.id)
+	}
+}
+
+// join asks a sample's home that does not have it yet. If it is on its way, the thread waits for
+// that; if not, the thread reads the origin through the home, and others may wait for it.
+func (l *loop) join(f int) bool {
+	w := &l.flows[f]
+	home, _, ok := l.homes.Of(w.id)
+	if !ok {
+		return false
+	}
+	words := l.has.of(w.id)
+	if words[0]&coming == 0 {
+		words[0] |= coming
+		return false
+	}
+	w.place = Peer
+	if home == w.node {
+		w.place = Ram
+	}
+	for g := range l.flows {
+		if g != f && l.flows[g].id == w.id && l.volumes[g] != never {
+			l.volumes[f], w.joined, w.after = l.volumes[g], true, ready
+			return true
+		}
+	}
+	l.work(f, float64(w.size)*l.store) // it has arrived and is only being stored
+	return true
+}
+
+// ram is the tier that is ram; −1: there is none.
+func (s *setting) ram() int { return s.find(Ram) }
+
+func (s *setting) tierOf(t plan.Tier) int {
+	if t == plan.Ram {
+		return s.find(Ram)
+	}
+	return s.find(Ssd)
+}
+
+func (s *setting) find(p Place) int {
+	for tier, place := range s.places {
+		if place == p {
+			return tier
+		}
+	}
+	return -1
+}
+
+// holder is the first node that has the sample, in any tier; −1: none.
+func (h *held) holder(id sample.ID) int {
+	var all uint64
+	for _, word := range h.of(id) {
+		all |= word
+	}
+	if all == 0 {
+		return -1
+	}
+	return bits.TrailingZeros64(all)
 }

@@ -3,6 +3,7 @@ package strategy
 import (
 	"fmt"
 
+	"belady/internal/core/plan"
 	"belady/internal/core/sample"
 )
 
@@ -16,7 +17,7 @@ type rules struct {
 	// storing: what a thread fetched from the origin takes its time to be stored afterwards,
 	// and is not decoded while it arrives.
 	storing bool
-	// keeping: what a thread fetched from the origin stays in the sample's home, where it has one.
+	// keeping: what a thread read stays in the sample's home, where it has one.
 	keeping bool
 }
 
@@ -49,8 +50,9 @@ type loop struct {
 	access  *access
 	readers []reader
 	has     *held
-	floor   float64 // bytes a second below which a source is left for the origin
-	fills   []fill  // by flow; empty for a thread that reads ahead
+	homes   *plan.Homes // Belady's; nil: a thread's node is the home of what it keeps
+	floor   float64     // bytes a second below which a source is left for the origin
+	fills   []fill      // by flow; empty for a thread that reads ahead
 
 	batch    int64   // that training waits for or computes
 	ends     float64 // when it is computed; never: not known yet
@@ -70,8 +72,9 @@ func (s *setting) newLoop(r rules) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loop{setting: s, rules: r, clock: newClock(s), access: a, ends: never, epoch: -1,
-		floor: s.least(), readers: make([]reader, s.Nodes)}
+	l := &loop{setting: s, rules: r, clock: newClock(s), access: a, floor: s.least(),
+		has: newHeld(len(s.job.Sizes), len(s.Tiers)), readers: make([]reader, s.Nodes),
+		ends: never, epoch: -1}
 	threads := s.threads
 	if r.blocking {
 		threads = 1
@@ -277,6 +280,9 @@ func (r *reader) done() bool { return r.lists == nil && r.opened > 0 }
 func (l *loop) read(f int) {
 	w := &l.flows[f]
 	source, found := l.choose(w.node, w.id)
+	if !found && l.homes != nil && l.join(f) {
+		return
+	}
 	if !found {
 		w.place, w.after = Origin, ready
 		if l.blocking || l.storing {
@@ -297,7 +303,9 @@ func (l *loop) read(f int) {
 // ended takes a flow on from what is over.
 func (l *loop) ended(f int) error {
 	w := &l.flows[f]
-	if l.volumes[f] != never {
+	if l.volumes[f] != never && w.joined {
+		l.volumes[f], w.joined = never, false
+	} else if l.volumes[f] != never {
 		l.fetched(f)
 		if w.after == storing {
 			w.after = ready
@@ -337,6 +345,9 @@ func (l *loop) stage(f int) error {
 	l.result.Bytes[w.place] += int64(w.size)
 	if !l.blocking {
 		l.busy(w, 0)
+	}
+	if l.keeping {
+		l.keep(w)
 	}
 	b := r.of(w.batch)
 	if b.left--; b.left == 0 {

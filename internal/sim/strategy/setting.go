@@ -112,6 +112,8 @@ func (s *Scenario) check() error {
 		return fmt.Errorf("staging is %d bytes; expected more than 0", s.Staging.Capacity)
 	case len(s.Jobs) != 1:
 		return fmt.Errorf("the model runs one job, not %d; engine pump runs several", len(s.Jobs))
+	case len(s.Failures) > 0:
+		return fmt.Errorf("the model lets no node fail yet; leave failures out")
 	}
 	if err := s.Origin.Validate(); err != nil {
 		return fmt.Errorf("origin: %w", err)

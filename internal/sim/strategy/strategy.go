@@ -108,6 +108,14 @@ var Table = []Strategy{
 	{"perfect", "every sample is there when it is wanted: the lower bound", perfect},
 	{"naive", "each sample from the origin when it is wanted, one by one", naive},
 	{"staging", "from the origin, ahead of use, in order", staging},
+	{"deepio-ordered", "a shard in each node's ram; what is in none blocks", deepioOrdered},
+	{"deepio-opportunistic", "a shard in each node's ram; nothing else is read", deepioAny},
+	{"parallel-staging", "a shard on each node, which reads nothing else", parallelStaging},
+	{"lbann-dynamic", "each node's ram keeps what it read in the first epoch", lbannDynamic},
+	{"lbann-preload", "all samples in the nodes' ram before the first epoch", lbannPreload},
+	{"locality-aware", "samples stay; each batch is dealt to those that have it", localityAware},
+	{"nopfs", "each node keeps what it uses most, filled in order of use", nopfs},
+	{"belady", "each sample has one home while the pool is short", belady},
 }
 
 // Names lists the strategies in the order of Table.
