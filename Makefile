@@ -87,8 +87,10 @@ fuzz: go-present ## Run every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: tools
-tools: go-present ## Install what the tests need: an S3 server, PyTorch, pytest, frameworks
+tools: go-present ## Install what the tests need: an S3 server, disks, PyTorch, pytest, frameworks
 	@scripts/install-versitygw.sh
+	@[ "$$(id -u)" -ne 0 ] || { scripts/install-program.sh mkfs.ext4 e2fsprogs && \
+		scripts/install-program.sh mkfs.btrfs btrfs-progs; } # only root can mount the disks
 	@PYTHON=$(PYTHON) scripts/install-torch.sh
 	@PYTHON=$(PYTHON) scripts/install-frameworks.sh
 

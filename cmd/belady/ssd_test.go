@@ -28,6 +28,7 @@ func TestLogs(t *testing.T) {
 		"flipped bits":  testLogFlips,
 		"full disk":     testLogFull,
 		"injured":       testLogInjured,
+		"refused":       testLogRefused,
 	})
 }
 
@@ -232,7 +233,13 @@ type disk struct {
 }
 
 // newDisk makes an ext4 of that many MiB on a loop device.
-func (h *host) newDisk(mib int) *disk {
+func (h *host) newDisk(mib int, options ...string) *disk {
+	h.t.Helper()
+	return h.format(mib, append([]string{"mkfs.ext4", "-q", "-m", "0"}, options...)...)
+}
+
+// format makes a file system of that many MiB on a loop device.
+func (h *host) format(mib int, mkfs ...string) *disk {
 	h.t.Helper()
 	d := &disk{t: h.t, dir: filepath.Join(h.dir, "disk"), image: filepath.Join(h.dir, "image")}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
@@ -246,7 +253,7 @@ func (h *host) newDisk(mib int) *disk {
 	}
 	for _, cmd := range [][]string{
 		{"truncate", "-s", strconv.Itoa(mib) + "M", d.image},
-		{"mkfs.ext4", "-q", "-m", "0", d.image},
+		append(mkfs, d.image),
 		{"mount", "-o", "loop", d.image, d.dir},
 	} {
 		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
@@ -255,7 +262,8 @@ func (h *host) newDisk(mib int) *disk {
 		}
 	}
 	d.mounted = true
-	h.t.Cleanup(func() { _ = unix.Unmount(d.dir, unix.MNT_DETACH) }) // it may be unmounted already
+	at := d.dir
+	h.t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) }) // it may be unmounted already
 	return d
 }
 
@@ -308,7 +316,7 @@ func fillUp(t *testing.T, path string) {
 	}
 }
 
-// testLogInjured (F-18, F-19, F-26): what happens to a directory under a running daemon never shows
+// testLogInjured (F-19, F-26): what happens to a directory under a running daemon never shows
 // in a byte, never stops it, and nothing is written where the disk was mounted.
 func testLogInjured(t *testing.T, bin string) {
 	injuries := map[string]struct {

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"belady/internal/store/tier"
@@ -166,11 +167,17 @@ func openDir(which Dir, o Options) (*dir, error) {
 	return d, nil
 }
 
-// lock takes the directory's lock and writes our process id into it.
+// lock takes the directory's lock and writes our process id into it. In one that is read-only now
+// the lock of an earlier daemon is enough: what its logs hold can be read.
 func lock(files vfs.FS) (vfs.File, error) {
 	f, err := files.Open(lockName, vfs.How{Write: true, Lock: true})
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = files.Open(lockName, vfs.How{Create: true, Write: true, Lock: true})
+	} else if errors.Is(err, syscall.EROFS) {
+		f, err = files.Open(lockName, vfs.How{Lock: true})
+		if err == nil {
+			return f, nil
+		}
 	}
 	if errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%w%s: stop the daemon that uses it, or give this one a directory"+
@@ -179,7 +186,8 @@ func lock(files vfs.FS) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = f.WriteAt(fmt.Appendf(nil, "%-19d\n", processID()), 0); err != nil {
+	_, err = f.WriteAt(fmt.Appendf(nil, "%-19d\n", processID()), 0)
+	if err != nil && !refused(err) { // the id is for messages only
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -221,6 +229,15 @@ func (d *dir) logs() (map[string]int64, error) {
 		}
 	}
 	return bytes, nil
+}
+
+// syncNames makes a log's folder and what lies in it durable. The folder's own name, too, each time:
+// whoever made it may have died, or failed, before it was.
+func (d *dir) syncNames(folder string) error {
+	if err := d.fs.SyncDir(folder); err != nil {
+		return err
+	}
+	return d.fs.SyncDir(".")
 }
 
 // bound is the directory's quota, as far as the file system can ever give it.

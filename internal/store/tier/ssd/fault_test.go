@@ -122,48 +122,6 @@ func (p *patient) fired() {
 	}
 }
 
-func TestNoSpaceForASegment(t *testing.T) {
-	p := newPatient(t, 400, 64<<20)
-	first := p.put(0, 40)
-	p.faults.Add(vfstest.Rule{Op: vfstest.Allocate, Err: syscall.ENOSPC})
-	taken := first + p.put(40, 400)
-	p.settle()
-	p.fired()
-	if came, _, _ := p.get(0, 400); came != taken || taken == 400 || p.lost != 0 {
-		t.Errorf("%d of %d samples came, %d lost", came, taken, p.lost)
-	}
-	if p.told(tier.Full) != 1 || p.told(tier.Unstable) != 0 {
-		t.Errorf("told %v", p.notices)
-	}
-	p.faults.Heal()
-	p.clock.advance(fullPause)
-	p.work()
-	p.put(0, 400)
-	if came, _, _ := p.get(0, 400); came != 400 {
-		t.Errorf("%d samples came once there was space", came)
-	}
-}
-
-func TestNoSpaceForAWrite(t *testing.T) {
-	p := newPatient(t, 400, 64<<20)
-	p.put(0, 100)
-	p.settle()
-	p.faults.Add(vfstest.Rule{Op: vfstest.WriteAt, Name: "*.seg", Err: syscall.ENOSPC})
-	p.put(100, 200)
-	p.settle()
-	p.fired()
-	came, corrupt, _ := p.get(0, 400)
-	if came < 100 || came+p.lost > 200 || corrupt != 0 || p.told(tier.Full) == 0 {
-		t.Errorf("%d came, %d lost, %d corrupt", came, p.lost, corrupt)
-	}
-	p.faults.Heal()
-	p.clock.advance(fullPause)
-	p.work()
-	if p.put(0, 400); p.Usage().Samples != 400 {
-		t.Errorf("%d samples once there was space", p.Usage().Samples)
-	}
-}
-
 func TestWriteFails(t *testing.T) {
 	p := newPatient(t, 400, 64<<20)
 	p.put(0, 100)

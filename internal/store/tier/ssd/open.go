@@ -155,6 +155,11 @@ func (r *recovery) find(w *writer) error {
 			return errors.Join(err, f.io.Close())
 		}
 	}
+	if len(entries) > 0 { // whoever made them may have been killed before it did so
+		if err := d.syncNames(folder); err != nil && !refused(err) {
+			l.failed(d, err)
+		}
+	}
 	return nil
 }
 

@@ -2,9 +2,11 @@ package ssd
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	"belady/internal/store/segment"
 	"belady/internal/store/tier"
@@ -13,6 +15,17 @@ import (
 // promise is the room in a directory that a log counts on and has not made segments of yet: what
 // several logs were told they may hold can then be held. Guarded by its directory's lock.
 type promise struct{ bytes int64 }
+
+// refused tells whether an error says that the file system takes nothing for now (no space, no
+// inodes, a quota, mounted read-only) and nothing of the device: what it holds is read as before.
+func refused(err error) bool {
+	for _, e := range []error{tier.ErrFull, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
 
 // reserve takes bytes for a new segment, first of those promised. It fails with tier.ErrFull.
 func (d *dir) reserve(bytes int64, p *promise) error {

@@ -191,7 +191,7 @@ func (l *log) makeSegment(w *writer, slots uint32) (*file, error) {
 	folder := folder(l.config.Content)
 	f := &file{dir: d, writer: w, name: segmentName(folder, w.number), bytes: h.FileBytes(), header: h,
 		slots: make([]slot, slots)}
-	err := f.make(folder, w.number == 1)
+	err := f.make(folder)
 	if err != nil {
 		d.release(h.FileBytes())
 		return nil, err
@@ -199,7 +199,7 @@ func (l *log) makeSegment(w *writer, slots uint32) (*file, error) {
 	return f, nil
 }
 
-func (f *file) make(folder string, first bool) (err error) {
+func (f *file) make(folder string) (err error) {
 	files := f.dir.fs
 	how := vfs.How{Create: true, Write: true, Direct: true}
 	if f.io, err = files.Open(f.name, how); err != nil {
@@ -210,10 +210,7 @@ func (f *file) make(folder string, first bool) (err error) {
 		err = f.writeHeaders(false)
 	}
 	if err == nil {
-		err = files.SyncDir(folder)
-	}
-	if err == nil && first {
-		err = files.SyncDir(".")
+		err = f.dir.syncNames(folder)
 	}
 	if err != nil {
 		err = errors.Join(err, f.io.Close(), files.Remove(f.name))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"syscall"
 	"time"
 
 	"belady/internal/store/segment"
@@ -25,14 +24,11 @@ func (w *writer) stock(now time.Time) {
 		return
 	}
 	f, err := w.log.makeSegment(w, slots)
-	if errors.Is(err, tier.ErrFull) || errors.Is(err, syscall.ENOSPC) ||
-		errors.Is(err, syscall.EDQUOT) {
-		w.ranOut(now, err)
-		return
-	}
 	if err != nil {
 		w.ranOut(now, err)
-		w.log.failed(w.dir, err)
+		if !refused(err) {
+			w.log.failed(w.dir, err)
+		}
 		return
 	}
 	w.log.counts.written.Add(2 * segment.HeaderBytes)
@@ -59,7 +55,7 @@ func (w *writer) needs() uint32 {
 	return uint32(left/max(1, l.shape.holds(1))/int64(len(l.writers)) + 2)
 }
 
-// ranOut notes that there is no room, and says so once.
+// ranOut notes that no segment can be made or written, and says so once.
 func (w *writer) ranOut(now time.Time, err error) {
 	w.mu.Lock()
 	told := w.told
@@ -67,7 +63,7 @@ func (w *writer) ranOut(now time.Time, err error) {
 	w.mu.Unlock()
 	if !told {
 		w.log.tell(tier.Notice{Kind: tier.Full, Dir: w.dir.path, Err: err,
-			Text: "no more is written there until there is room"})
+			Text: "no more is written there until it takes writes again"})
 	}
 }
 

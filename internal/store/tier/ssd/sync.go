@@ -1,9 +1,7 @@
 package ssd
 
 import (
-	"errors"
 	"slices"
-	"syscall"
 
 	"belady/internal/core/sample"
 	"belady/internal/store/segment"
@@ -151,7 +149,7 @@ func (w *writer) abandon(f *file, err error) {
 	w.log.counts.dropped.Add(int64(len(ids)))
 	w.log.tell(tier.Notice{Kind: tier.Dropped, Dir: w.dir.path, Samples: int64(len(ids)), Err: err,
 		Text: "writing " + f.name + " failed: what was not synced is read from the origin again"})
-	if errors.Is(err, syscall.ENOSPC) {
+	if refused(err) {
 		w.ranOut(w.log.now(), err)
 		return
 	}
