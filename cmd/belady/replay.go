@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"belady/internal/core/dataset"
+	"belady/internal/core/perf"
 	"belady/internal/core/trace"
+	"belady/internal/profile"
 )
 
 // replayReport is what a replay found.
@@ -18,9 +20,18 @@ type replayReport struct {
 	TailBytes  int    `json:"tail_bytes"`
 	Identical  bool   `json:"identical"`
 	Difference string `json:"difference,omitempty"`
+	// Epochs are those that were read to the end, beside what a profile predicts of them.
+	Epochs []comparedEpoch `json:"epochs,omitempty"`
 }
 
 func (f *simFlags) runReplay(env *environment) error {
+	var sources *perf.Profile
+	if f.profile != "" {
+		var err error
+		if sources, err = profile.Load(f.profile); err != nil {
+			return usageError{err}
+		}
+	}
 	data, err := os.ReadFile(f.replay)
 	if err != nil {
 		return fmt.Errorf("read the trace: %w", err)
@@ -43,7 +54,7 @@ func (f *simFlags) runReplay(env *environment) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", f.replay, err)
 	}
-	done, err := trace.Replay(data, set)
+	done, err := trace.Measure(data, set)
 	var differs *trace.Difference
 	if err != nil && !errors.As(err, &differs) {
 		return fmt.Errorf("replay %s: %w", f.replay, err)
@@ -57,6 +68,11 @@ func (f *simFlags) runReplay(env *environment) error {
 	if differs != nil {
 		report.Difference = differs.Error()
 	}
+	if sources != nil && differs == nil {
+		if report.Epochs, err = f.predict(&d.Header, set, done, sources); err != nil {
+			return err
+		}
+	}
 	if f.json {
 		return errors.Join(printJSON(env.Out, report), err)
 	}
@@ -67,5 +83,8 @@ func (f *simFlags) runReplay(env *environment) error {
 	if done.Tail > 0 {
 		fmt.Fprintf(env.Err, "%d bytes at the end were cut off and left out\n", done.Tail)
 	}
-	return nil
+	if sources == nil {
+		return nil
+	}
+	return printCompared(env.Out, report.Epochs)
 }

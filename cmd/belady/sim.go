@@ -28,7 +28,7 @@ type simFlags struct {
 	policies                 []string
 	latency, compute         time.Duration
 	ssd                      ssdFlags
-	replay                   string
+	replay, profile          string
 	json                     bool
 }
 
@@ -49,11 +49,12 @@ func newSimCommand(env *environment) *cobra.Command {
 			"for and what the origin must send, for each policy, beside the roofline that none can\n" +
 			"beat. Policies: " + strings.Join(policy.Names(), ", ") + ".\n\n" +
 			"With --replay, feed a trace recorded by 'belady serve --trace' to a fresh pump and\n" +
-			"check that it decides the same.",
+			"check that it decides the same. With --profile too, simulate the recorded run over the\n" +
+			"sources of that profile, and print what was predicted beside what was measured.",
 		Example: "  belady sim --samples 1281167 --size 110KB --ram 70GB --world 8 --batch 256 \\\n" +
 			"    --rate 1GB --latency 30ms --compute 180ms --policy spread,belady,lru\n" +
 			"  belady sim --samples 1281167 --size 110KB --ram 20GB --ssd 70GB\n" +
-			"  belady sim --replay traces/imagenet.trace",
+			"  belady sim --replay traces/imagenet.trace --profile profile.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.replay != "" {
@@ -91,6 +92,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.ssd.layout, "ssd-layout", string(perf.Static),
 		"static: written once; carry: written anew in every epoch")
 	flags.StringVar(&f.replay, "replay", "", "trace to replay, in place of all the above")
+	flags.StringVar(&f.profile, "profile", "", "profile to predict what --replay has measured with")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
 
@@ -125,6 +127,9 @@ type simEpoch struct {
 }
 
 func (f *simFlags) simulate(cmd *cobra.Command, w io.Writer) error {
+	if f.profile != "" {
+		return usagef("--profile goes with --replay: here rates are flags of their own")
+	}
 	s, err := f.scenario()
 	if err != nil {
 		return err

@@ -87,6 +87,7 @@ type seer struct {
 	reader  int              // in Readers
 	fetched map[int64]uint64 // positions that were fetched and not leased yet, 64 to a word
 	leases  map[uint64]*lease
+	over    bool         // its last batch was handed out
 	next    uint64       // the first batch not known to be released
 	idle    pump.Instant // when the one before it was
 }
@@ -148,6 +149,10 @@ func (m *meter) event(now pump.Instant, e *pump.Event) {
 		if l := c.leases[e.Seq]; l != nil {
 			l.released = true
 		}
+	case pump.Detached:
+		for _, l := range c.leases { // a client that has all it wanted need not say so
+			l.released = l.released || c.over
+		}
 	}
 }
 
@@ -197,6 +202,8 @@ func (m *meter) move(p *pump.Pump, now pump.Instant, v *pump.Move) {
 		return
 	}
 	switch v.Kind {
+	case pump.Finish:
+		c.over = true
 	case pump.Fetch:
 		for i := range int(v.Run.Count) {
 			if v.Mask.Has(i) {
