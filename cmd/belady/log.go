@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
@@ -22,8 +23,9 @@ func newLogCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
 		Short: "Look at what is kept on ssd",
-		Long: "A log is a dataset's samples on ssd, in a directory that `belady serve --ssd` names.\n" +
-			"These verbs read it, whether a daemon runs or not, and change nothing.",
+		Long: "A log is a dataset's samples on ssd, in directories that `belady serve --ssd` names.\n" +
+			"These verbs read it, whether a daemon runs or not, and change nothing. What a dataset\n" +
+			"has in several directories is one log.",
 		Args: refuseUnknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -74,46 +76,96 @@ func (p logPart) String() string {
 	return text + ": " + p.What
 }
 
-// logDirectory is one directory, opened to be looked at.
-type logDirectory struct {
-	disk    *vfs.OS
-	folders []*logFolder
+// foundLogs are the logs of one or more directories, opened to be looked at. A dataset's log may be
+// striped over several of them and is one log.
+type foundLogs struct {
+	disks   []*vfs.OS
+	logs    []*foundLog
 	foreign []string
 	env     *environment
 }
 
-func openLogs(env *environment, dir string) (*logDirectory, error) {
-	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("looking for logs: %w", err)
-	} else if !info.IsDir() {
-		return nil, usagef("%s is no directory: name one that was given to --ssd", dir)
+// foundLog is the log of one dataset: its folder in each directory that has one.
+type foundLog struct {
+	content [32]byte
+	folders []*logFolder
+}
+
+func openLogs(env *environment, dirs []string) (*foundLogs, error) {
+	all := &foundLogs{env: env}
+	var seen []os.FileInfo
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("looking for logs: %w", err)
+		case !info.IsDir():
+			err = usagef("%s is no directory: name one that was given to --ssd", dir)
+		case slices.ContainsFunc(seen, func(o os.FileInfo) bool { return os.SameFile(o, info) }):
+			err = usagef("%s is named twice", dir)
+		default:
+			err = all.open(dir)
+		}
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		seen = append(seen, info)
 	}
+	slices.SortStableFunc(all.logs, func(a, b *foundLog) int {
+		return bytes.Compare(a.content[:], b.content[:])
+	})
+	return all, nil
+}
+
+// open adds what lies in one directory.
+func (d *foundLogs) open(dir string) error {
 	disk, err := vfs.Dir(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d := &logDirectory{disk: disk, env: env}
-	if d.folders, d.foreign, err = listLogs(disk); err != nil {
-		return nil, errors.Join(err, disk.Close())
+	d.disks = append(d.disks, disk)
+	folders, foreign, err := listLogs(disk, dir)
+	if err != nil {
+		return err
 	}
-	return d, nil
+	d.foreign = append(d.foreign, foreign...)
+	for _, f := range folders {
+		i := slices.IndexFunc(d.logs, func(l *foundLog) bool { return l.content == f.content })
+		if i < 0 {
+			i = len(d.logs)
+			d.logs = append(d.logs, &foundLog{content: f.content})
+		}
+		d.logs[i].folders = append(d.logs[i].folders, f)
+	}
+	return nil
+}
+
+// Close gives the directories back.
+func (d *foundLogs) Close() error {
+	var failed []error
+	for _, disk := range d.disks {
+		failed = append(failed, disk.Close())
+	}
+	return errors.Join(failed...)
 }
 
 // visit reads all segments of a log. whole: every byte of them; else what footers say, and only
 // slots without one.
-func (d *logDirectory) visit(f *logFolder, whole bool,
+func (l *foundLog) visit(whole bool,
 	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
-	for _, e := range f.segments {
-		if err := d.visitSegment(f, e, whole, segment, slot); err != nil {
-			return fmt.Errorf("reading %s/%s: %w", f.name, e.Name, err)
+	for _, f := range l.folders {
+		for _, e := range f.segments {
+			if err := f.visit(e, whole, segment, slot); err != nil {
+				return fmt.Errorf("reading %s: %w", f.path(e.Name), err)
+			}
 		}
 	}
 	return nil
 }
 
-func (d *logDirectory) visitSegment(f *logFolder, e vfs.Entry, whole bool,
+func (f *logFolder) visit(e vfs.Entry, whole bool,
 	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
-	r, err := openSegment(d.disk, f, e)
+	r, err := openSegment(f, e)
 	if r != nil {
 		defer r.Close()
 	}
@@ -144,9 +196,12 @@ func (d *logDirectory) visitSegment(f *logFolder, e vfs.Entry, whole bool,
 
 // report reads a log and says what it holds; its sizes are compared with the manifest's if the
 // dataset is in the catalogue.
-func (d *logDirectory) report(f *logFolder, whole bool) (*logReport, error) {
-	r := &logReport{Content: hex.EncodeToString(f.content[:]), Layout: "static",
-		Damaged: []logPart{}, Foreign: append([]string{}, f.foreign...)}
+func (d *foundLogs) report(l *foundLog, whole bool) (*logReport, error) {
+	r := &logReport{Content: hex.EncodeToString(l.content[:]), Layout: "static",
+		Damaged: []logPart{}, Foreign: []string{}}
+	for _, f := range l.folders {
+		r.Foreign = append(r.Foreign, f.foreign...)
+	}
 	all, _ := d.env.catalog().List() // one that cannot be read is not the log's fault
 	for _, info := range all {
 		if info.ID != r.Content {
@@ -160,7 +215,7 @@ func (d *logDirectory) report(f *logFolder, whole bool) (*logReport, error) {
 		r.Dataset, r.Of, r.sizes = info.Name, int64(info.Samples), set.Manifest
 		break
 	}
-	err := d.visit(f, whole, r.addSegment, r.addSlot)
+	err := l.visit(whole, r.addSegment, r.addSlot)
 	r.Damaged = slices.DeleteFunc(r.Damaged, func(p logPart) bool {
 		again := p.Sample != nil && r.holds(sample.ID(*p.Sample))
 		if again {
@@ -242,19 +297,18 @@ func (r *logReport) add(e logRecord) {
 	}
 }
 
-// logDirectoryReport is what `log ls` and `log verify` print for programs.
-type logDirectoryReport struct {
+// logsReport is what `log ls` and `log verify` print for programs.
+type logsReport struct {
 	OK      bool         `json:"ok"`
 	Logs    []*logReport `json:"logs"`
 	Foreign []string     `json:"foreign"`
 }
 
-// reports looks at every log of the directory; whole: at every byte.
-func (d *logDirectory) reports(whole bool) (logDirectoryReport, error) {
-	all := logDirectoryReport{OK: true, Logs: []*logReport{},
-		Foreign: append([]string{}, d.foreign...)}
-	for _, f := range d.folders {
-		r, err := d.report(f, whole)
+// reports looks at every log; whole: at every byte.
+func (d *foundLogs) reports(whole bool) (logsReport, error) {
+	all := logsReport{OK: true, Logs: []*logReport{}, Foreign: append([]string{}, d.foreign...)}
+	for _, l := range d.logs {
+		r, err := d.report(l, whole)
 		if err != nil {
 			return all, err
 		}
@@ -266,10 +320,10 @@ func (d *logDirectory) reports(whole bool) (logDirectoryReport, error) {
 
 func newLogListCommand(env *environment, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "ls DIR",
-		Short: "List the logs in a directory",
-		Args:  cobra.ExactArgs(1),
-		RunE: overLogs(env, func(d *logDirectory) error {
+		Use:   "ls DIR...",
+		Short: "List the logs in directories",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: overLogs(env, func(d *foundLogs) error {
 			found, err := d.reports(false)
 			if err != nil {
 				return err
@@ -282,21 +336,21 @@ func newLogListCommand(env *environment, asJSON *bool) *cobra.Command {
 	}
 }
 
-// overLogs is a command that reads the logs of the directory it is given.
+// overLogs is a command that reads the logs of the directories it is given.
 func overLogs(
-	env *environment, read func(*logDirectory) error,
+	env *environment, read func(*foundLogs) error,
 ) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
-		d, err := openLogs(env, args[0])
+		d, err := openLogs(env, args)
 		if err != nil {
 			return err
 		}
-		defer d.disk.Close()
+		defer d.Close()
 		return read(d)
 	}
 }
 
-func printLogs(w io.Writer, d logDirectoryReport) error {
+func printLogs(w io.Writer, d logsReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(d.Logs) > 0 {
 		fmt.Fprintln(t, "DATASET\tCONTENT\tSAMPLES\tOF\tSIZE\tLIVE\tSEGMENTS\tLAYOUT")
@@ -316,7 +370,7 @@ func printLogs(w io.Writer, d logDirectoryReport) error {
 	return printForeign(w, d)
 }
 
-func printForeign(w io.Writer, d logDirectoryReport) error {
+func printForeign(w io.Writer, d logsReport) error {
 	foreign := d.Foreign
 	for _, r := range d.Logs {
 		foreign = append(foreign, r.Foreign...)
@@ -331,14 +385,15 @@ func printForeign(w io.Writer, d logDirectoryReport) error {
 
 func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "verify DIR",
-		Short: "Read every byte of the logs in a directory, and name what is damaged",
-		Long: "Verify every checksum of every log in a directory, and the sizes of samples where the\n" +
+		Use:   "verify DIR...",
+		Short: "Read every byte of the logs in directories, and name what is damaged",
+		Long: "Verify every checksum of every log in directories, and the sizes of samples where the\n" +
 			"dataset is known. Exits with 1 if anything is damaged, and names each part. What a crash\n" +
 			"left unfinished is no damage, since nothing of it was promised, nor is a record whose\n" +
-			"sample has been written again.",
-		Args: cobra.ExactArgs(1),
-		RunE: overLogs(env, func(d *logDirectory) error {
+			"sample has been written again: name all directories of a daemon, since that may be in\n" +
+			"another one.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: overLogs(env, func(d *foundLogs) error {
 			found, err := d.reports(true)
 			if err != nil {
 				return err
@@ -353,7 +408,7 @@ func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 	}
 }
 
-func printVerified(w io.Writer, d logDirectoryReport) error {
+func printVerified(w io.Writer, d logsReport) error {
 	for _, r := range d.Logs {
 		for _, part := range r.Damaged {
 			fmt.Fprintf(w, "damaged: %v\n", part)
@@ -370,7 +425,7 @@ func printVerified(w io.Writer, d logDirectoryReport) error {
 	return printForeign(w, d)
 }
 
-func (d logDirectoryReport) verdict() error {
+func (d logsReport) verdict() error {
 	damaged := 0
 	for _, r := range d.Logs {
 		damaged += len(r.Damaged)

@@ -79,10 +79,10 @@ func (l *logged) change(name string, f func(b []byte) []byte) {
 	}
 }
 
-func (l *logged) report(code int, args ...string) logDirectoryReport {
+func (l *logged) report(code int, args ...string) logsReport {
 	l.t.Helper()
-	got, out, errs := belady(l.t, append(append([]string{"log"}, args...), l.dir, "--json")...)
-	var r logDirectoryReport
+	got, out, errs := belady(l.t, append(append([]string{"log", "--json"}, args...), l.dir)...)
+	var r logsReport
 	if err := json.Unmarshal([]byte(out), &r); err != nil || got != code {
 		l.t.Fatalf("%v: code %d, %v: %s%s", args, got, err, out, errs)
 	}
@@ -230,27 +230,58 @@ func TestLogOfStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	sizes.PutAll(t, log)
-	verify := func() (samples int64) {
+	// A directory stands alone, and both together are one log.
+	verify := func() (apart, whole int64) {
 		for _, dir := range dirs {
 			l := &logged{t: t, dir: dir}
 			for _, r := range l.report(exitOK, "verify").Logs {
-				samples += r.Samples
+				apart += r.Samples
 			}
 		}
-		return samples
+		all := (&logged{t: t, dir: dirs[1]}).report(exitOK, "verify", dirs[0])
+		if len(all.Logs) != 1 {
+			t.Fatalf("%d logs in two directories", len(all.Logs))
+		}
+		return apart, all.Logs[0].Samples
 	}
 	verify()
 	if err := errors.Join(log.Close(), disks.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if n := verify(); n != int64(len(sizes)) {
-		t.Errorf("%d samples of %d", n, len(sizes))
+	if apart, whole := verify(); apart != int64(len(sizes)) || whole != apart {
+		t.Errorf("%d samples of %d, %d in the whole log", apart, len(sizes), whole)
 	}
 	for _, dir := range dirs {
 		l := &logged{t: t, dir: dir}
 		if r := l.report(exitOK, "ls"); len(r.Logs) != 1 || r.Logs[0].Of != 600 || r.Logs[0].Open != 0 {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestLogOverDirectories: what is striped over directories is one log, to be verified as one. A
+// damaged record whose sample was written again in another directory is no damage.
+func TestLogOverDirectories(t *testing.T) {
+	one, two, other := makeLog(t, [32]byte{4}), makeLog(t, [32]byte{4}), makeLog(t, [32]byte{5})
+	one.change("00000001.seg", func(b []byte) []byte { b[4096+128<<10+200] ^= 1; return b })
+	if r := one.report(exitFailure, "verify"); !strings.HasPrefix(r.Logs[0].Damaged[0].File, one.dir) {
+		t.Errorf("damaged: %+v", r.Logs[0].Damaged)
+	}
+	r := one.report(exitOK, "verify", two.dir, other.dir)
+	if len(r.Logs) != 2 || r.Logs[0].Samples != 15 || r.Logs[0].Records != 29 ||
+		r.Logs[0].Dead != 1 || r.Logs[0].Segments != 4 || r.Logs[1].Segments != 2 {
+		t.Errorf("%+v", r)
+	}
+	_, out, _ := belady(t, "log", "dump", one.dir, two.dir)
+	if strings.Count(out, "segment ") != 4 || !strings.Contains(out, "segment "+two.dir) {
+		t.Error(out)
+	}
+	if code, _, errs := belady(t, "log", "ls", one.dir, two.dir, one.dir+"/."); code != exitUsage ||
+		!strings.Contains(errs, "named twice") {
+		t.Errorf("code %d, %q", code, errs)
+	}
+	if code, _, _ := belady(t, "log", "ls"); code != exitUsage {
+		t.Errorf("without a directory: code %d", code)
 	}
 }
 
@@ -292,10 +323,12 @@ func TestLogNamesWhatIsForeign(t *testing.T) {
 		}
 	}
 	r := l.report(exitOK, "verify")
-	if strings.Join(r.Foreign, " ") != "log-x photo.jpg" || len(r.Logs[0].Foreign) != 1 {
+	if strings.Join(r.Foreign, " ") != l.dir+"/log-x "+l.dir+"/photo.jpg" ||
+		len(r.Logs[0].Foreign) != 1 {
 		t.Errorf("%+v, %+v", r.Foreign, r.Logs[0].Foreign)
 	}
-	if _, out, _ := belady(t, "log", "ls", l.dir); !strings.Contains(out, "left alone: photo.jpg\n") {
+	if _, out, _ := belady(t, "log", "ls", l.dir); !strings.Contains(out,
+		"left alone: "+l.dir+"/photo.jpg\n") {
 		t.Error(out)
 	}
 	if code, out, errs := belady(t, "log", "ls", t.TempDir()); code != exitOK || out != "" {

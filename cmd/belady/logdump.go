@@ -95,15 +95,15 @@ func newLogDumpCommand(env *environment, asJSON *bool) *cobra.Command {
 	only := int64(-1)
 	slot := int64(-1)
 	cmd := &cobra.Command{
-		Use:   "dump DIR",
-		Short: "Print every segment, slot and record of the logs in a directory",
-		Long: "Print every segment, slot and record of the logs in a directory, in the sequence of\n" +
+		Use:   "dump DIR...",
+		Short: "Print every segment, slot and record of the logs in directories",
+		Long: "Print every segment, slot and record of the logs in directories, in the sequence of\n" +
 			"the files, each sum verified. With --json one object a line.",
-		Args: cobra.ExactArgs(1),
-		RunE: overLogs(env, func(d *logDirectory) error {
+		Args: cobra.MinimumNArgs(1),
+		RunE: overLogs(env, func(d *foundLogs) error {
 			p := dumper{out: env.Out, json: *asJSON, sample: only, slot: slot}
-			for _, f := range d.folders {
-				if err := d.visit(f, true, p.segment, p.slots); err != nil {
+			for _, l := range d.logs {
+				if err := l.visit(true, p.segment, p.slots); err != nil {
 					return err
 				}
 			}

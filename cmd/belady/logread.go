@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 
 // logFolder is the log of one dataset in one directory.
 type logFolder struct {
+	disk     vfs.FS
+	dir      string // the directory that it is in
 	name     string
 	content  [32]byte
 	segments []vfs.Entry
@@ -74,8 +77,11 @@ var (
 	notOurs = []error{errUnfinished, errOther, segment.ErrVersion, segment.ErrForeign}
 )
 
+// path is where a file of the folder lies, for messages.
+func (f *logFolder) path(name string) string { return filepath.Join(f.dir, f.name, name) }
+
 // listLogs finds the logs in a directory, and names what else lies there.
-func listLogs(disk vfs.FS) (logs []*logFolder, foreign []string, err error) {
+func listLogs(disk vfs.FS, dir string) (logs []*logFolder, foreign []string, err error) {
 	entries, err := disk.List(".")
 	if err != nil {
 		return nil, nil, err
@@ -83,11 +89,11 @@ func listLogs(disk vfs.FS) (logs []*logFolder, foreign []string, err error) {
 	for _, e := range entries {
 		if !e.Dir || !folderName.MatchString(e.Name) {
 			if e.Dir || !slices.Contains(ownFiles, e.Name) {
-				foreign = append(foreign, e.Name)
+				foreign = append(foreign, filepath.Join(dir, e.Name))
 			}
 			continue
 		}
-		f := &logFolder{name: e.Name}
+		f := &logFolder{disk: disk, dir: dir, name: e.Name}
 		hex.Decode(f.content[:], []byte(strings.TrimPrefix(e.Name, "log-")))
 		below, err := disk.List(e.Name)
 		if err != nil {
@@ -95,7 +101,7 @@ func listLogs(disk vfs.FS) (logs []*logFolder, foreign []string, err error) {
 		}
 		for _, s := range below {
 			if s.Dir || !segmentName.MatchString(s.Name) {
-				f.foreign = append(f.foreign, path.Join(e.Name, s.Name))
+				f.foreign = append(f.foreign, f.path(s.Name))
 			} else {
 				f.segments = append(f.segments, s)
 			}
@@ -114,13 +120,13 @@ type logReader struct {
 
 // openSegment reads a segment's headers and footers. Of one that is not to be read unread says why.
 // What is returned is to be closed.
-func openSegment(disk vfs.FS, folder *logFolder, e vfs.Entry) (*logReader, error) {
-	name := path.Join(folder.name, e.Name)
-	file, err := disk.Open(name, vfs.How{Direct: true})
+func openSegment(folder *logFolder, e vfs.Entry) (*logReader, error) {
+	file, err := folder.disk.Open(path.Join(folder.name, e.Name), vfs.How{Direct: true})
 	if err != nil {
 		return nil, err
 	}
-	r := &logReader{file: file, logSegment: &logSegment{path: name, bytes: e.Bytes}}
+	r := &logReader{file: file,
+		logSegment: &logSegment{path: folder.path(e.Name), bytes: e.Bytes}}
 	r.readHeaders(folder.content)
 	if r.unread != nil {
 		return r, nil

@@ -231,7 +231,7 @@ func (d *dir) logs() (map[string]int64, error) {
 	return bytes, nil
 }
 
-// syncNames makes a log's folder and what lies in it durable. The folder's own name, too, each time:
+// syncNames makes what lies in a log's folder durable, and each time the folder's own name, too:
 // whoever made it may have died, or failed, before it was.
 func (d *dir) syncNames(folder string) error {
 	if err := d.fs.SyncDir(folder); err != nil {
