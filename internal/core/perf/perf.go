@@ -4,7 +4,10 @@
 // It measures nothing, and equal figures give equal choices on every machine.
 package perf
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Layout is how a log places records.
 type Layout string
@@ -36,6 +39,28 @@ func (r *Rates) RandomAt(size uint32) int64 {
 		bySize[i] = Step{At: int64(p.Size), Rate: p.BytesPerS}
 	}
 	return bySize.Rate(int64(size))
+}
+
+// Together is what several devices give that are used at once: the sum, at each size that one of
+// them was measured at.
+func Together(all []Rates) (sum Rates) {
+	var sizes []uint32
+	for _, r := range all {
+		sum.Mixed += r.Mixed
+		sum.Read += r.Read
+		for _, p := range r.Random {
+			sizes = append(sizes, p.Size)
+		}
+	}
+	slices.Sort(sizes)
+	for _, size := range slices.Compact(sizes) {
+		point := Point{Size: size}
+		for i := range all {
+			point.BytesPerS += all[i].RandomAt(size)
+		}
+		sum.Random = append(sum.Random, point)
+	}
+	return sum
 }
 
 // Choice is what a layout is chosen for.

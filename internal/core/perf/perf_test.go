@@ -71,3 +71,22 @@ func TestRandomAt(t *testing.T) {
 		}
 	}
 }
+
+// Devices measured at different sizes give together what each gives at every one of them.
+func TestTogether(t *testing.T) {
+	other := perf.Rates{Mixed: 400e6, Read: 1000e6, Random: []perf.Point{{4 << 10, 30e6},
+		{64 << 10, 500e6}}}
+	sum := perf.Together([]perf.Rates{disk, other})
+	if sum.Mixed != 3000e6 || sum.Read != 5000e6 || len(sum.Random) != 5 {
+		t.Fatalf("%+v", sum)
+	}
+	for _, size := range []uint32{1, 4 << 10, 10_000, 64 << 10, 1 << 20, 4 << 20} {
+		want := disk.RandomAt(size) + other.RandomAt(size)
+		if got := sum.RandomAt(size); got < want-2 || got > want+2 {
+			t.Errorf("%d bytes: %d, want %d", size, got, want)
+		}
+	}
+	if none := perf.Together(nil); none.Random != nil || none.Mixed != 0 {
+		t.Errorf("no devices give %+v", none)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"belady/internal/core/perf"
 	"belady/internal/store/tier"
 	"belady/internal/store/vfs"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	Free int64
 	// WearBytesPerDay bounds what carrying writes to each directory in a day; 0: the quota.
 	WearBytesPerDay int64
+	// Rates is what is known of a directory's device without measuring it; nil: nothing.
+	Rates func(path string) (perf.Rates, bool)
 	// FS opens a directory; nil for vfs.Dir.
 	FS func(path string) (vfs.FS, error)
 }

@@ -1,6 +1,7 @@
 package ssd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +17,8 @@ import (
 const (
 	probeName  = "belady.probe"
 	probeBytes = 256 << 20 // what is read and written all over; less where there is less room
+	probeLeast = 8 << 20
+	probeFill  = 3 * time.Second // in which so much of it is written as the device takes
 	probeSpan  = 250 * time.Millisecond
 	probeDepth = 32
 	probeBlock = 1 << 20 // of the large reads and writes
@@ -25,37 +28,93 @@ const (
 // large reads, and large reads and writes half and half. It takes less than a second for each
 // size and removes the file that it makes.
 func Probe(files vfs.FS, sizes []int) (rates perf.Rates, err error) {
+	err = probed(context.Background(), files, probeSpan, func(p *prober) {
+		for _, size := range slices.Sorted(slices.Values(sizes)) {
+			rates.Random = append(rates.Random,
+				perf.Point{Size: uint32(size), BytesPerS: p.random(int64(size))})
+		}
+		rates.Read = p.measure(8, 0, probeBlock)
+		rates.Mixed = p.measure(8, 8, probeBlock)
+	})
+	return rates, err
+}
+
+// What Measure measures.
+var (
+	measureSizes  = []int64{4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20}
+	measureReads  = []int{1, 2, 4, 8, 16}
+	measureWrites = []int{1, 4, 8}
+)
+
+// MeasureSteps is how often Measure calls step.
+func MeasureSteps() int {
+	return len(measureSizes) + len(measureReads) + len(measureWrites) + 2
+}
+
+// Measure measures all that a profile says of a directory's device, for so long each: reads and
+// writes of large blocks by threads, random reads by size, 32 at a time, and both at once. Before
+// that it writes for up to three seconds what is then read, and it removes it in the end, also when
+// it is told to stop.
+func Measure(
+	ctx context.Context, files vfs.FS, span time.Duration, step func(),
+) (d perf.Disk, err error) {
 	space, err := files.Space()
 	if err != nil {
-		return rates, err
+		return d, err
 	}
-	p := prober{bytes: min(probeBytes, space.Free/4) / probeBlock * probeBlock}
-	if p.bytes < 8*probeBlock {
-		return rates, fmt.Errorf("measure the device: %d bytes are free, too few", space.Free)
+	d.Capacity = space.Total
+	err = probed(ctx, files, span, func(p *prober) {
+		step()
+		for _, size := range measureSizes {
+			d.Random = append(d.Random, perf.Step{At: size, Rate: p.random(size)})
+			step()
+		}
+		for _, threads := range measureReads {
+			d.Read = append(d.Read,
+				perf.Step{At: int64(threads), Rate: p.measure(threads, 0, probeBlock)})
+			step()
+		}
+		for _, threads := range measureWrites {
+			d.Write = append(d.Write,
+				perf.Step{At: int64(threads), Rate: p.measure(0, threads, probeBlock)})
+			step()
+		}
+		d.Mixed = p.measure(8, 8, probeBlock)
+		step()
+	})
+	return d, err
+}
+
+// probed lets measure work with a file that it makes and removes.
+func probed(
+	ctx context.Context, files vfs.FS, span time.Duration, measure func(*prober),
+) (err error) {
+	space, err := files.Space()
+	if err != nil {
+		return err
+	}
+	p := &prober{ctx: ctx, span: span, bytes: min(probeBytes, space.Free/4) / probeBlock * probeBlock}
+	if p.bytes < probeLeast {
+		return fmt.Errorf("measure the device: %d bytes are free, too few", space.Free)
 	}
 	_ = files.Remove(probeName) // of a daemon that was killed while it measured
 	p.file, err = files.Open(probeName, vfs.How{Create: true, Write: true, Direct: true})
 	if err != nil {
-		return rates, err
+		return err
 	}
 	defer func() { err = errors.Join(err, p.file.Close(), files.Remove(probeName)) }()
 	if err := p.fill(); err != nil {
-		return rates, err
+		return err
 	}
-	for _, size := range slices.Sorted(slices.Values(sizes)) {
-		blocks := (int64(size) + vfs.Block - 1) / vfs.Block * vfs.Block
-		given := p.measure(probeDepth, 0, min(blocks, p.bytes))
-		rates.Random = append(rates.Random, perf.Point{Size: uint32(size),
-			BytesPerS: given / blocks * int64(size)})
-	}
-	rates.Read = p.measure(8, 0, probeBlock)
-	rates.Mixed = p.measure(8, 8, probeBlock)
-	return rates, p.failed()
+	measure(p)
+	return p.failed()
 }
 
 // prober measures one file.
 type prober struct {
+	ctx   context.Context
 	file  vfs.File
+	span  time.Duration
 	bytes int64
 
 	mu  sync.Mutex
@@ -73,10 +132,13 @@ func (p *prober) fail(err error) {
 func (p *prober) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.err == nil {
+		return p.ctx.Err()
+	}
 	return p.err
 }
 
-// fill writes all of the file with bytes that no device shortens.
+// fill writes the file with bytes that no device shortens: all of it, or what there is time for.
 func (p *prober) fill() error {
 	if err := p.file.Allocate(p.bytes); err != nil {
 		return err
@@ -84,7 +146,15 @@ func (p *prober) fill() error {
 	buf := vfs.Aligned(4 * probeBlock)
 	defer vfs.Free(buf)
 	r := rand.NewChaCha8([32]byte{1})
+	began := time.Now()
 	for at := int64(0); at < p.bytes; {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		if at >= probeLeast && time.Since(began) > probeFill {
+			p.bytes = at
+			break
+		}
 		piece := buf[:min(int64(len(buf)), p.bytes-at)]
 		_, _ = r.Read(piece) // never fails
 		if _, err := p.file.WriteAt(piece, at); err != nil {
@@ -93,6 +163,12 @@ func (p *prober) fill() error {
 		at += int64(len(piece))
 	}
 	return p.file.Sync()
+}
+
+// random is the bytes a second of random reads of that size, with a deep queue.
+func (p *prober) random(size int64) int64 {
+	blocks := (size + vfs.Block - 1) / vfs.Block * vfs.Block
+	return p.measure(probeDepth, 0, min(blocks, p.bytes)) / blocks * size
 }
 
 // measure lets so many readers and writers go at random places for a while, and returns the bytes
@@ -111,8 +187,8 @@ func (p *prober) measure(readers, writers int, block int64) int64 {
 			if writes {
 				mine, other = other, mine
 			}
-			for p.failed() == nil && time.Since(began) < probeSpan {
-				if writers > 0 && mine.Load() > other.Load()+8*block {
+			for p.failed() == nil && time.Since(began) < p.span {
+				if readers > 0 && writers > 0 && mine.Load() > other.Load()+8*block {
 					time.Sleep(50 * time.Microsecond)
 					continue
 				}
@@ -136,11 +212,18 @@ func (p *prober) transfer(writes bool, buf []byte, at int64) (int, error) {
 	return p.file.ReadAt(buf, at)
 }
 
-// Rates returns what the directories together were measured to give, measured anew once a day.
+// Rates returns what the directories together give: as Options know it, else as it was measured,
+// anew once a day.
 func (d *Disks) Rates() (perf.Rates, error) {
-	sum := perf.Rates{}
-	for _, one := range d.dirs {
-		rates, ok := one.memo.rates(d.now())
+	all := make([]perf.Rates, len(d.dirs))
+	for i, one := range d.dirs {
+		rates, ok := perf.Rates{}, false
+		if d.options.Rates != nil {
+			rates, ok = d.options.Rates(one.path)
+		}
+		if !ok {
+			rates, ok = one.memo.rates(d.now())
+		}
 		if !ok {
 			var err error
 			if rates, err = Probe(one.fs, []int{4 << 10, 16 << 10, 100 << 10, 1 << 20}); err != nil {
@@ -149,15 +232,7 @@ func (d *Disks) Rates() (perf.Rates, error) {
 			one.memo.measured(rates, d.now())
 			one.memo.save(one.fs)
 		}
-		sum.Mixed += rates.Mixed
-		sum.Read += rates.Read
-		if sum.Random == nil {
-			sum.Random = make([]perf.Point, len(rates.Random))
-		}
-		for i, point := range rates.Random {
-			sum.Random[i].Size = point.Size
-			sum.Random[i].BytesPerS += point.BytesPerS
-		}
+		all[i] = rates
 	}
-	return sum, nil
+	return perf.Together(all), nil
 }

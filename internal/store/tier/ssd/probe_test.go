@@ -1,6 +1,8 @@
 package ssd
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -20,6 +22,58 @@ func TestProbe(t *testing.T) {
 	}
 	if left, err := files.List("."); err != nil || len(left) != 0 {
 		t.Errorf("left %v: %v", left, err)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	files, steps := folderFS(t), 0
+	d, err := Measure(t.Context(), files, 20*time.Millisecond, func() { steps++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]perf.Curve{"read": d.Read, "write": d.Write, "random": d.Random} {
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if d.Mixed <= 0 || d.Capacity <= 0 || steps != MeasureSteps() {
+		t.Errorf("%+v in %d steps", d, steps)
+	}
+	if left, err := files.List("."); err != nil || len(left) != 0 {
+		t.Errorf("left %v: %v", left, err)
+	}
+}
+
+// Measuring that is stopped ends soon, and leaves nothing.
+func TestMeasureStops(t *testing.T) {
+	for after := range 3 {
+		files, steps := folderFS(t), 0
+		ctx, cancel := context.WithCancel(t.Context())
+		if after == 0 {
+			cancel()
+		}
+		_, err := Measure(ctx, files, 20*time.Millisecond, func() {
+			if steps++; steps >= after {
+				cancel()
+			}
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("after %d steps: %v", after, err)
+		}
+		if left, err := files.List("."); err != nil || len(left) != 0 {
+			t.Errorf("after %d steps: left %v: %v", after, left, err)
+		}
+	}
+}
+
+// What is known from elsewhere is not measured.
+func TestKnownRates(t *testing.T) {
+	known := perf.Rates{Mixed: 12, Read: 34, Random: []perf.Point{{Size: 4096, BytesPerS: 56}}}
+	d := open(t, 0, folderFS(t))
+	d.options.Rates = func(path string) (perf.Rates, bool) { return known, path == d.dirs[0].path }
+	if got := rates(t, d); got.Mixed != 12 || got.Read != 34 || got.RandomAt(4096) != 56 {
+		t.Errorf("%+v", got)
 	}
 }
 
