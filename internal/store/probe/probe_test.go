@@ -204,7 +204,7 @@ func TestOriginTroubles(t *testing.T) {
 		{"slowdown:1", "", "asks to slow down", origin.ErrSlowDown},
 		{"error:1@1s-1h", "", "measure the origin with 4 at once", origin.ErrUnavailable},
 		{"error:0.02@1s-1h", "", "", nil},
-		{"hang:1@1s-1h", "", "nothing was read in", nil},
+		{"hang:1@46ms-1h", "", "nothing was read in", nil},
 	} {
 		t.Run(c.faults, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
