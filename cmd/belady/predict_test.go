@@ -72,7 +72,7 @@ func TestPredicted(t *testing.T) {
 		told, seen := &e.Predicted, &e.Measured
 		ram += told.Ram - seen.Ram
 		rest += told.Origin + told.Shared - seen.Origin - seen.Shared
-		if e.Ranks != 2 || seen.Time <= 0 || told.Time <= 0 || seen.Waited > seen.Time ||
+		if e.Ranks != 2 || seen.Time <= 0 || told.Time <= 0 || seen.Stall > seen.Time ||
 			seen.Origin == 0 || e.Job+e.Epoch > 0 && seen.Ram == 0 {
 			t.Errorf("job %d, epoch %d: predicted %+v, measured %+v", e.Job, e.Epoch, told, seen)
 		}

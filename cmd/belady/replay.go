@@ -21,7 +21,7 @@ type replayReport struct {
 	Identical  bool   `json:"identical"`
 	Difference string `json:"difference,omitempty"`
 	// Epochs are those that were read to the end, beside what a profile predicts of them.
-	Epochs []comparedEpoch `json:"epochs,omitempty"`
+	Epochs []trace.Compared `json:"epochs,omitempty"`
 }
 
 func (f *simFlags) runReplay(env *environment) error {

@@ -53,16 +53,18 @@ func (s *Seen) Waited() pump.Instant {
 
 // Sources is where the bytes of an epoch's samples came from, in whichever epoch they were moved. A
 // sample that another position had brought to staging is shared: how many are depends on timing, so
-// that only the sum of origin and shared follows from the plan.
+// that only the sum of origin, ssd and shared follows from the plan.
 type Sources struct {
 	Origin, Ssd, Ram, Shared int64
+	SharedSsd                int64 // of what is shared, samples of the log's set
 	Logged                   int64 // appended to the log
 }
 
 // Add adds o.
 func (s *Sources) Add(o Sources) {
 	s.Origin, s.Ssd, s.Ram = s.Origin+o.Origin, s.Ssd+o.Ssd, s.Ram+o.Ram
-	s.Shared, s.Logged = s.Shared+o.Shared, s.Logged+o.Logged
+	s.Shared, s.SharedSsd = s.Shared+o.Shared, s.SharedSsd+o.SharedSsd
+	s.Logged += o.Logged
 }
 
 // Measure replays a trace and adds up what its readers saw. What was measured of a trace whose
@@ -237,6 +239,9 @@ func (m *meter) delivered(p *pump.Pump, c *seer, v *pump.Move) {
 			seen.Ram += size
 		default:
 			seen.Shared += size
+			if p.Plan().Log > 0 && p.Plan().InLog(id) {
+				seen.SharedSsd += size
+			}
 		}
 	}
 }
