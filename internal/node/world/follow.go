@@ -34,7 +34,7 @@ func (l *Log) carried() tier.Follower {
 // Memory is what the log will ask of the node's pool while it is carried.
 func (l *Log) Memory() int64 {
 	if f := l.carried(); f != nil {
-		return 3 * f.BucketBytes()
+		return 4 * f.BucketBytes()
 	}
 	return 0
 }

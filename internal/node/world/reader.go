@@ -131,11 +131,11 @@ func (r *reader) run(slot **claim) {
 	}
 }
 
-// carry appends a sample once more, where the next epoch will read it. If it is refused, its former
-// record stands.
+// carry appends a sample once more, where the next epoch will read it. If the log is busy, it will
+// see to that itself, from memory.
 func (r *reader) carry(job *fetch, t *task) {
 	if job.log.Has(int(t.at)) {
-		_ = r.world.append(job, t)
+		_ = r.world.Log.Append(job.epoch, t.id, t.dst)
 	}
 }
 

@@ -4,26 +4,33 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"belady/internal/store/tier"
 	"belady/internal/store/vfs"
 )
 
+// settleMost is how long a bucket waits for its last records to be synced.
+const settleMost = 2 * time.Second
+
 const (
-	chainsMax    = 2 // in memory: the one that is read, and the next
+	chainsMax    = 3 // in memory: the one that is read, the next, and one whose rest is carried
+	chainsAhead  = 2 // of them, those that are read or will be
 	chainLoaders = 8
 )
 
 // chain is one bucket in memory: the slots that were filled for it, read side by side.
 type chain struct {
 	target
-	slots map[slotRef]int // where in buf, in slots
-	refs  []slotRef
-	buf   []byte
-	left  atomic.Int32 // records not read yet
-	most  int32        // of them
+	left atomic.Int32 // records not read yet
 
 	mu     sync.Mutex
 	loaded sync.Cond
+	listed bool            // guarded by mu; once set, the slots, the buffer and most stay as they are
+	slots  map[slotRef]int // where in buf, in slots
+	refs   []slotRef
+	buf    []byte
+	most   int32 // records
 	state  []loadState
 
 	users int  // guarded by chains
@@ -38,56 +45,47 @@ const (
 	missed
 )
 
-// chains are the buckets in memory. What cannot be had here is read singly, so nothing ever waits
-// for a buffer.
+// chains are the buckets in memory.
 type chains struct {
 	mu     sync.Mutex
+	freed  sync.Cond // a bucket's memory is free
 	open   []*chain
-	swept  *chain // whose leftovers are being carried; nil: none
+	alive  int // chains with memory: those open, and those whose rest is being carried
 	idle   [][]byte
 	kept   bool // idle memory is, for the next bucket
 	loads  sync.WaitGroup
 	closed bool
 }
 
-// use returns the bucket that a place belongs to, in memory or on its way there; nil: read it
-// singly. It is given back with leave.
-func (l *log) use(p place, epoch int32) *chain {
-	f := l.follow.Load()
-	t := l.targetOf(p)
-	if f == nil || t.order != f.order || t.epoch != uint32(epoch) || t.bucket == lateBucket {
-		return nil
-	}
+// use returns a bucket, in memory or on its way there; nil: read its samples singly. It waits for
+// memory only while what was read before is carried on. It is given back with leave.
+func (l *log) use(t target) *chain {
 	s := &l.chains
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.open {
-		if c.target == t {
+	for !s.closed {
+		for _, c := range s.open {
+			if c.target == t {
+				c.users++
+				return c
+			}
+		}
+		if s.alive < chainsMax {
+			c := l.fetchChain(t)
 			c.users++
 			return c
 		}
+		if l.disks.serial || s.alive == len(s.open) && !l.makePlace(t) {
+			return nil
+		}
+		s.freed.Wait()
 	}
-	if !l.makePlace(t) {
-		return nil
-	}
-	c := l.loadChain(t)
-	l.rescue(t)
-	if c != nil {
-		c.users++
-	}
-	return c
+	return nil
 }
 
-// makePlace gives up a bucket that lies behind, if there is no room for another one.
+// makePlace gives up a bucket that lies behind.
 func (l *log) makePlace(t target) bool {
-	s := &l.chains
-	if s.closed {
-		return false
-	}
-	if len(s.open) < chainsMax {
-		return true
-	}
-	for _, c := range s.open {
+	for _, c := range l.chains.open {
 		behind := c.epoch == t.epoch && c.bucket+1 < t.bucket ||
 			c.epoch < t.epoch && c.left.Load() < c.most/4 // else both would be read in turns
 		if behind || c.order != t.order {
@@ -98,21 +96,24 @@ func (l *log) makePlace(t target) bool {
 	return false
 }
 
-// giveUp takes a bucket out; its memory is free when its last reader leaves.
+// giveUp takes a bucket out; its memory is free when its last user leaves.
 func (s *chains) giveUp(c *chain) {
 	c.gone = true
 	s.open = slices.DeleteFunc(s.open, func(o *chain) bool { return o == c })
-	if c.users == 0 {
-		s.put(c.buf)
-	}
+	s.free(c)
 }
 
-func (s *chains) put(buf []byte) {
-	if s.kept {
-		s.idle = append(s.idle, buf)
-	} else {
-		vfs.Free(buf)
+func (s *chains) free(c *chain) {
+	if !c.gone || c.users > 0 {
+		return
 	}
+	if s.kept && c.buf != nil {
+		s.idle = append(s.idle, c.buf)
+	} else if c.buf != nil {
+		vfs.Free(c.buf)
+	}
+	s.alive--
+	s.freed.Broadcast()
 }
 
 func (l *log) leave(c *chain) {
@@ -120,13 +121,12 @@ func (l *log) leave(c *chain) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.users--
-	switch {
-	case c.gone && c.users == 0:
-		s.put(c.buf)
-	case !c.gone && c.left.Load() <= 0 && c.users == 0:
-		l.retire(c)
-		l.ahead(c.target)
-	case !c.gone && c.left.Load() < c.most/2:
+	s.free(c)
+	if c.gone || c.most == 0 {
+		return
+	}
+	left := c.left.Load()
+	if left < c.most*3/4 {
 		for _, o := range slices.Clone(s.open) { // some of its samples are wanted no more
 			if o.order == c.order && o.epoch == c.epoch && o.bucket < c.bucket {
 				l.retire(o)
@@ -134,6 +134,26 @@ func (l *log) leave(c *chain) {
 		}
 		l.ahead(c.target)
 	}
+	if left <= 0 && c.users == 0 {
+		l.retire(c)
+	}
+}
+
+// retire gives a bucket up that was read, once what of it was not carried is: samples that memory
+// had, that nobody wanted, or that the log was too busy for. Else each of them would keep a slot,
+// and without free slots nothing can be carried any more. The caller has the lock of the chains.
+func (l *log) retire(c *chain) {
+	s := &l.chains
+	if s.closed {
+		s.giveUp(c)
+		return
+	}
+	c.users++
+	s.giveUp(c)
+	s.loads.Go(func() {
+		l.sweep(c)
+		l.leave(c)
+	})
 }
 
 // ahead loads the bucket behind t, if there is room for it.
@@ -145,42 +165,91 @@ func (l *log) ahead(t target) {
 			t.bucket++
 		}
 	}
-	if len(s.open) < chainsMax && !s.closed {
-		l.loadChain(t)
+	if f := l.follow.Load(); f == nil || f.order != t.order || !f.course(t.epoch).reaches(t.bucket) {
+		return
+	}
+	if len(s.open) < chainsAhead && s.alive < chainsMax && !s.closed {
+		l.fetchChain(t)
 	}
 }
 
-// loadChain begins to read a bucket; nil where nothing was filled for it, or too much.
-func (l *log) loadChain(t target) *chain {
-	c := &chain{target: t, slots: map[slotRef]int{}}
+// fetchChain has a bucket read.
+func (l *log) fetchChain(t target) *chain {
+	s := &l.chains
+	c := &chain{target: t, users: 1} // the loaders
 	c.loaded.L = &c.mu
+	s.kept = true
+	s.open = append(s.open, c)
+	s.alive++
+	s.loads.Go(func() {
+		l.loadAll(c)
+		l.leave(c)
+	})
+	l.rescue(t)
+	return c
+}
+
+// list finds the slots of a bucket and takes memory for them; none where nothing was filled for it,
+// or too much.
+func (l *log) list(c *chain) {
+	l.settle(c.target)
+	var refs []slotRef
+	most := int32(0)
 	for _, f := range *l.files.Load() {
 		for i := range f.slots {
 			live := f.slots[i].live.Load()
-			if live > 0 && f.slots[i].target() == t && f.header.SlotBytes == l.shape.slotBytes {
-				ref := slotRef{f, uint32(i)}
-				c.slots[ref] = len(c.refs)
-				c.refs = append(c.refs, ref)
-				c.left.Add(live)
-				c.most += live
+			if live > 0 && f.slots[i].target() == c.target && f.header.SlotBytes == l.shape.slotBytes {
+				refs = append(refs, slotRef{f, uint32(i)})
+				most += live
 			}
 		}
 	}
 	w := int64(l.shape.slotBytes)
-	if len(c.refs) == 0 || int64(len(c.refs))*w > 2*l.BucketBytes()+16*w {
-		return nil
+	if int64(len(refs))*w > 2*l.BucketBytes()+16*w {
+		refs, most = nil, 0
 	}
-	c.state = make([]loadState, len(c.refs))
-	s := &l.chains
-	s.kept = true
-	c.buf = s.buffer(int64(len(c.refs)) * w)
-	s.open = append(s.open, c)
-	c.users++ // the loaders
-	s.loads.Go(func() { l.loadAll(c) })
-	return c
+	slots := map[slotRef]int{}
+	for i, ref := range refs {
+		slots[ref] = i
+	}
+	var buf []byte
+	if len(refs) > 0 {
+		buf = l.chains.buffer(int64(len(refs)) * w)
+	}
+	c.left.Store(most)
+	c.mu.Lock()
+	c.listed, c.slots, c.refs, c.buf, c.most = true, slots, refs, buf, most
+	c.state = make([]loadState, len(refs))
+	c.mu.Unlock()
+	c.loaded.Broadcast()
+}
+
+// settle closes what is being filled for a bucket, and waits until it is synced: only then is it
+// what the index names.
+func (l *log) settle(t target) {
+	if f := l.follow.Load(); f != nil && f.order == t.order {
+		f.course(t.epoch).begin(t.bucket)
+	}
+	for _, w := range l.writers {
+		w.endAll(func(o target) bool {
+			return o == t || o.order == t.order && o.epoch == t.epoch && t.bucket >= chainsAhead
+		})
+	}
+	for began := time.Now(); !l.disks.serial && time.Since(began) < settleMost; {
+		if !slices.ContainsFunc(l.writers, func(w *writer) bool { return w.fillsFor(t) }) {
+			return
+		}
+		select {
+		case <-l.closing:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 func (s *chains) buffer(bytes int64) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, buf := range s.idle {
 		if int64(len(buf)) >= bytes {
 			s.idle = slices.Delete(s.idle, i, i+1)
@@ -196,6 +265,7 @@ func (s *chains) buffer(bytes int64) []byte {
 
 // loadAll reads the slots of a bucket side by side, and then the next bucket.
 func (l *log) loadAll(c *chain) {
+	l.list(c)
 	var next atomic.Int32
 	var loaders sync.WaitGroup
 	for range min(chainLoaders, len(c.refs)) {
@@ -215,7 +285,6 @@ func (l *log) loadAll(c *chain) {
 		l.ahead(c.target)
 	}
 	l.chains.mu.Unlock()
-	l.leave(c)
 }
 
 func (l *log) loadSlot(c *chain, i int) loadState {
@@ -237,25 +306,26 @@ func (l *log) loadSlot(c *chain, i int) loadState {
 }
 
 // copyFrom takes a sample out of a bucket, once its slot is there. False: read it singly.
-func (l *log) copyFrom(c *chain, w want) bool {
+func (l *log) copyFrom(c *chain, w *want) bool {
+	c.mu.Lock()
+	for !c.listed {
+		c.loaded.Wait()
+	}
+	c.mu.Unlock()
+	w.place, w.sum = l.index.get(w.read.ID) // what is synced by now
+	if w.place == 0 {                       // it was given up meanwhile
+		w.read.Err = tier.ErrAbsent
+		return false
+	}
 	f := l.fileOf(w.place)
 	slot, at := f.locate(w.place)
 	i, ok := c.slots[slotRef{f, slot}]
-	if !ok {
-		return false
-	}
-	c.mu.Lock()
-	for c.state[i] == loading {
-		c.loaded.Wait()
-	}
-	state := c.state[i]
-	c.mu.Unlock()
-	if state == missed {
+	if !ok || c.stateOf(i) == missed {
 		return false
 	}
 	from := i*int(l.shape.slotBytes) + int(at) + recordHeader
 	copy(w.read.Dst, c.buf[from:])
-	if !l.fits(w) {
+	if !l.fits(*w) {
 		return false
 	}
 	c.left.Add(-1)
@@ -263,6 +333,16 @@ func (l *log) copyFrom(c *chain, w want) bool {
 	l.counts.read.Add(int64(len(w.read.Dst)))
 	l.counts.copied.Add(int64(len(w.read.Dst)))
 	return true
+}
+
+// stateOf waits until a slot is there, or was missed.
+func (c *chain) stateOf(i int) loadState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.state[i] == loading {
+		c.loaded.Wait()
+	}
+	return c.state[i]
 }
 
 // drop gives up all buckets and their memory.
@@ -273,6 +353,7 @@ func (s *chains) drop() {
 	for len(s.open) > 0 {
 		s.giveUp(s.open[0])
 	}
+	s.freed.Broadcast()
 	for _, buf := range s.idle {
 		vfs.Free(buf)
 	}
@@ -290,21 +371,40 @@ func (s *chains) close() {
 
 // fromBuckets serves what lies in buckets that are in memory, and returns the rest.
 func (l *log) fromBuckets(epoch int32, wants []want) (rest []want) {
+	f := l.follow.Load()
+	if f == nil {
+		return wants
+	}
+	course := f.course(uint32(epoch))
 	rest = wants[:0]
 	var c *chain
 	for _, w := range wants {
-		if c == nil || l.targetOf(w.place) != c.target {
-			if c != nil {
-				l.leave(c)
-			}
-			c = l.use(w.place, epoch)
+		t, ok := l.bucketOf(f, course, w)
+		if c != nil && (!ok || c.target != t) {
+			l.leave(c)
+			c = nil
 		}
-		if c == nil || !l.copyFrom(c, w) {
+		if ok && c == nil {
+			c = l.use(t)
+		}
+		if c == nil || !l.copyFrom(c, &w) {
 			rest = append(rest, w)
 		}
 	}
 	if c != nil {
 		l.leave(c)
 	}
-	return rest
+	return slices.DeleteFunc(rest, func(w want) bool { return w.place == 0 })
+}
+
+// bucketOf is the bucket that a sample was carried to for an epoch, if it is still there. Its copy
+// there may not be synced yet.
+func (l *log) bucketOf(f *following, c *course, w want) (target, bool) {
+	if c == nil {
+		return target{}, false
+	}
+	t := target{f.order, c.epoch, uint32(c.buckets[w.read.ID])}
+	lies := l.targetOf(w.place)
+	return t, c.has(w.read.ID) && t.bucket != tier.Uncarried && lies.bucket != lateBucket &&
+		(lies.order != f.order || lies.epoch <= c.epoch)
 }

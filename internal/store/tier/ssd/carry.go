@@ -32,19 +32,41 @@ type following struct {
 	order uint64
 	lent  int64
 	worn  atomic.Bool // the day's bytes are written
+	stuck atomic.Bool // no slot has fallen free for long
 
 	mu      sync.Mutex
-	courses []*course // of two epochs at most, the later one last
+	courses []*course // of some epochs, the latest one last
 }
+
+// coursesKept is how many epochs have known buckets: orders are computed up to three epochs ahead of
+// the one whose last samples are read.
+const coursesKept = 4
 
 // course is where the samples of one epoch are wanted.
 type course struct {
 	epoch   uint32
 	buckets []uint16
+	last    uint32          // bucket
 	carried []atomic.Uint64 // a bit a sample
-	ended   atomic.Bool     // its epoch is being read: its slots are closed
+	begun   atomic.Int64    // buckets up to this one are being read, or were: their slots are closed
 	rescued atomic.Bool     // what the epochs before have left is being copied
 }
+
+// begin notes that a bucket is being read. By the third of an epoch, the last of the one before are
+// carried, and no more is expected for any.
+func (c *course) begin(bucket uint32) {
+	if c == nil {
+		return
+	}
+	to := int64(bucket)
+	if bucket >= chainsAhead {
+		to = lateBucket
+	}
+	for was := c.begun.Load(); was < to && !c.begun.CompareAndSwap(was, to); was = c.begun.Load() {
+	}
+}
+
+func (c *course) reaches(bucket uint32) bool { return c != nil && bucket <= c.last }
 
 func (f *following) course(epoch uint32) *course {
 	f.mu.Lock()
@@ -99,7 +121,11 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 	}
 	c := &course{epoch: uint32(epoch), buckets: buckets,
 		carried: make([]atomic.Uint64, (len(buckets)+63)/64)}
+	c.begun.Store(-1)
 	for id := range sample.ID(len(buckets)) {
+		if b := uint32(buckets[id]); b != tier.Uncarried {
+			c.last = max(c.last, b)
+		}
 		p, _ := l.index.get(id)
 		if p != 0 && l.targetOf(p) == (target{order, c.epoch, l.targetOf(p).bucket}) {
 			c.take(id)
@@ -107,7 +133,7 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 	}
 	f.mu.Lock()
 	f.courses = append(slices.DeleteFunc(f.courses, func(o *course) bool {
-		return o.epoch == c.epoch || o.epoch+1 < c.epoch
+		return o.epoch == c.epoch || o.epoch+coursesKept <= c.epoch
 	}), c)
 	f.mu.Unlock()
 	f.worn.Store(l.worn())
@@ -135,7 +161,7 @@ func (l *log) begins(order uint64, buckets []uint16) (*following, error) {
 		return nil, fmt.Errorf("follow an order: the log of %s was filled for another one, and a "+
 			"second copy of it takes %d bytes: %d are free", l.config.Name, foreign, free)
 	}
-	f := &following{order: order, lent: 3 * l.BucketBytes()}
+	f := &following{order: order, lent: 4 * l.BucketBytes()}
 	if l.config.Lend != nil && !l.config.Lend(f.lent) {
 		return nil, fmt.Errorf("follow an order: carrying takes %d bytes of memory", f.lent)
 	}
@@ -185,29 +211,31 @@ func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course,
 	if f == nil || f.worn.Load() {
 		return target{}, nil, !held
 	}
-	if before := f.course(uint32(epoch)); before != nil && before.ended.CompareAndSwap(false, true) {
-		for _, w := range l.writers { // its epoch is being read
-			w.endAll(func(t target) bool { return t.order == f.order && t.epoch == before.epoch })
-		}
-	}
 	c = f.course(uint32(epoch) + 1)
-	if c == nil || c.buckets[id] == tier.Uncarried && !l.lies(id, f.order) {
+	if c == nil {
+		return target{}, nil, !held
+	}
+	if c.buckets[id] == tier.Uncarried && (!held || !l.moves(id, f.order)) {
 		return target{}, nil, !held
 	}
 	if !c.take(id) {
 		return target{}, nil, false
 	}
 	t = target{f.order, c.epoch, uint32(c.buckets[id])}
-	if c.ended.Load() || t.bucket == tier.Uncarried {
+	if t.bucket == tier.Uncarried || int64(t.bucket) <= c.begun.Load() {
 		t.bucket = lateBucket
 	}
 	return t, c, true
 }
 
-// lies tells whether a sample is in a slot that was filled for an order, which it would keep.
-func (l *log) lies(id sample.ID, order uint64) bool {
+// moves tells whether a sample lies in a bucket of an order, whose slots are to fall free.
+func (l *log) moves(id sample.ID, order uint64) bool {
 	p, _ := l.index.get(id)
-	return p != 0 && l.targetOf(p).order == order
+	if p == 0 {
+		return false
+	}
+	t := l.targetOf(p)
+	return t.order == order && t.bucket != lateBucket
 }
 
 // endAll closes the open slots of some targets and has them synced soon.
@@ -220,6 +248,13 @@ func (w *writer) endAll(which func(target) bool) {
 			w.hurry = true
 		}
 	}
+}
+
+// fillsFor tells whether a slot of a target is on its way to the device.
+func (w *writer) fillsFor(t target) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.fills, func(f *fill) bool { return f.target == t })
 }
 
 // targetOf is what the slot of a place was filled for.

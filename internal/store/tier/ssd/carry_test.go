@@ -3,8 +3,8 @@ package ssd
 import (
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,16 +62,18 @@ func (j job) read(t testing.TB, l *log, e int, id sample.ID) (hit bool) {
 
 // Several epochs are carried within little more than the dataset: all samples come from the log,
 // most of them with their buckets.
-func TestCarry(t *testing.T) { testCarry(t, 4, func(ids []int) []int { return ids }) }
+func TestCarry(t *testing.T) { testCarry(t, 4, 0, 0) }
 
 // Samples that an epoch leaves out, each time others, do not keep the slots they lie in.
-func TestCarryWithLeftovers(t *testing.T) {
-	testCarry(t, 8, func(ids []int) []int {
-		return slices.DeleteFunc(ids, func(id int) bool { return rand.IntN(50) == 0 })
-	})
-}
+func TestCarryWithLeftovers(t *testing.T) { testCarry(t, 5, 0.1, 0) }
 
-func testCarry(t *testing.T, epochs int, reads func([]int) []int) {
+// Orders are known epochs ahead, and the next epoch is begun before the last samples of one are
+// read: none of them is lost to its bucket.
+func TestCarryAhead(t *testing.T) { testCarry(t, 5, 0.1, 2) }
+
+// testCarry reads epochs one behind the other without a pause, and leaves a share of each out. The
+// buckets of so many epochs more than needed are known ahead.
+func testCarry(t *testing.T, epochs int, out float64, ahead int) {
 	j := job{make(tiertest.Sizes, 12_000), 77}
 	total := int64(0)
 	for i := range j.sizes {
@@ -83,42 +85,42 @@ func testCarry(t *testing.T, epochs int, reads func([]int) []int) {
 	config.Layout, config.SlotBytes = tier.Carry, 64<<10
 	d.dirs[0].wear = 1 << 40
 	l := tiertest.Open(t, d, config).(*log)
-	for e := range epochs {
+	for e := range ahead + 1 {
 		j.follow(t, l, e+1)
-		ids := j.epoch(e)
-		if e > 0 {
-			ids = reads(ids)
-		}
-		var next, misses int
-		var mu sync.Mutex
-		var readers sync.WaitGroup
-		for range 8 {
-			readers.Go(func() {
-				for {
-					mu.Lock()
-					i := next
-					next++
-					mu.Unlock()
-					if i >= len(ids) {
-						return
-					}
-					if !j.read(t, l, e, sample.ID(ids[i])) {
-						mu.Lock()
-						misses++
-						mu.Unlock()
-					}
+	}
+	next := make(chan [2]int) // epoch and sample
+	var misses atomic.Int64
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for one := range next {
+				if hit := j.read(t, l, one[0], sample.ID(one[1])); !hit && one[0] > 0 {
+					misses.Add(1)
 				}
-			})
+			}
+		})
+	}
+	for e := range epochs {
+		if e > 0 {
+			j.follow(t, l, e+1+ahead)
 		}
-		readers.Wait()
-		t.Logf("epoch %d: %d misses, %d with their buckets, usage %+v", e, misses,
+		read := 0
+		for _, id := range j.epoch(e) {
+			if e == 0 || rand.Float64() >= out {
+				next <- [2]int{e, id}
+				read++
+			}
+		}
+		t.Logf("epoch %d: %d misses, %d with their buckets, usage %+v", e, misses.Load(),
 			l.counts.bucketed.Load(), l.Usage())
-		if n := l.counts.bucketed.Swap(0); e > 1 && n < int64(len(ids)/2) {
-			t.Errorf("epoch %d: only %d of %d samples came with their buckets", e, n, len(ids))
+		if n := l.counts.bucketed.Swap(0); e > 1 && n < int64(read)*9/10 {
+			t.Errorf("epoch %d: only %d of %d samples came with their buckets", e, n, read)
 		}
-		if e > 0 && misses > 0 {
-			t.Errorf("epoch %d: %d samples were read from the origin again", e, misses)
-		}
+	}
+	close(next)
+	readers.Wait()
+	if n := misses.Load(); n > 0 {
+		t.Errorf("%d samples were read from the origin again", n)
 	}
 	if err := errors.Join(l.Close(), d.Close()); err != nil {
 		t.Fatal(err)

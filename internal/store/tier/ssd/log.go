@@ -182,6 +182,7 @@ func (l *log) Close() error {
 		l.Unfollow()
 		close(l.closing)
 		l.scans.Wait()
+		l.chains.close() // these append, too
 		var failed []error
 		for _, w := range l.writers {
 			failed = append(failed, w.finish())
@@ -190,7 +191,6 @@ func (l *log) Close() error {
 			failed = append(failed, f.io.Close())
 		}
 		l.bounces.free()
-		l.chains.close()
 		l.disks.forget(l)
 		l.closed = errors.Join(failed...)
 	})

@@ -59,6 +59,7 @@ func (d *Disks) recover(c tier.Config) *log {
 	l := &log{disks: d, config: c, layout: c.Layout,
 		shape: shapeOf(c, quota, len(d.dirs)),
 		index: newIndex(c.Sizes.Len()), closing: make(chan struct{})}
+	l.chains.freed.L = &l.chains.mu
 	if l.layout != tier.Carry {
 		l.layout = tier.Static
 	}

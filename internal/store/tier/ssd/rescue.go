@@ -9,12 +9,15 @@ import (
 	"belady/internal/store/vfs"
 )
 
-// rescueWait is how long the rescue of a slot waits for the device at most.
-const rescueWait = 5 * time.Second
+// How long carrying waits for a slot to fall free: patience, and haste once that was in vain.
+const (
+	slotPatience = 5 * time.Second
+	slotHaste    = 20 * time.Millisecond
+	slotPause    = time.Millisecond
+)
 
-// rescue carries what epochs that are over have left in their slots: samples that nobody read, or
-// whose copies were refused. Each of them would keep a whole slot, and without free slots nothing
-// can be carried any more. It begins when the second bucket of an epoch is wanted: by then the
+// rescue carries what epochs that are over, and other orders, have left in their slots, where that
+// is less than half of one. It begins when the second bucket of an epoch is wanted: by then the
 // copies of the epoch before are synced.
 func (l *log) rescue(t target) {
 	f := l.follow.Load()
@@ -32,9 +35,9 @@ func (l *log) rescue(t target) {
 			for i := range file.slots {
 				s := &file.slots[i]
 				was := s.target()
-				left := was.order == t.order && was.epoch < t.epoch && s.state() == closed &&
+				left := (was.order != t.order || was.epoch < t.epoch) && s.state() == closed &&
 					s.live.Load() > 0 && file.header.SlotBytes == l.shape.slotBytes
-				if left && !l.rescueSlot(slotRef{file, uint32(i)}, t, buf) {
+				if left && !l.rescueSlot(f, slotRef{file, uint32(i)}, t, buf) {
 					return
 				}
 			}
@@ -44,116 +47,117 @@ func (l *log) rescue(t target) {
 
 // rescueSlot copies the records of a slot that are still read from it, if they are less than half
 // of it: else little would be won. False: there is no room for more.
-func (l *log) rescueSlot(ref slotRef, t target, buf []byte) bool {
-	f := ref.file
-	generation := f.slots[ref.slot].generation.Load()
-	if _, err := f.io.ReadAt(buf, f.header.SlotAt(ref.slot)); err != nil {
-		return true // whoever reads these says so
+func (l *log) rescueSlot(f *following, ref slotRef, t target, buf []byte) bool {
+	file := ref.file
+	n := int64(file.slots[ref.slot].live.Load())
+	if n*l.shape.cost/int64(len(l.index.places)) > int64(len(buf))*3/4 {
+		return true // most of it is, whatever the sizes: not worth a look
 	}
-	bind := f.header.Bind(ref.slot)
-	footer, err := segment.ParseFooter(bind, f.header.SlotBytes, buf)
-	if err != nil || footer.Generation != generation {
-		return true
+	if _, err := file.io.ReadAt(buf, file.header.SlotAt(ref.slot)); err != nil {
+		return true // whoever reads these says so
 	}
 	var live []segment.Entry
 	bytes := 0
-	for _, e := range footer.Entries {
-		p, _ := l.index.get(e.ID)
-		if p == f.place(ref.slot, e.At) {
-			live = append(live, e)
-			bytes += int(e.Length)
-		}
-	}
+	l.eachLive(ref, buf, func(e segment.Entry, _ []byte) bool {
+		live = append(live, e)
+		bytes += int(e.Length)
+		return true
+	})
 	if bytes > len(buf)/2 {
 		return true
 	}
 	t.bucket = lateBucket
+	next := f.course(t.epoch + 1)
 	for _, e := range live {
-		b := buf[e.At+segment.RecordHeader:][:e.Length]
-		if bind.Sum(e, generation, b) != e.Sum {
+		if next != nil && next.has(e.ID) { // its copy is on the way
 			continue
 		}
-		if !l.wait(func() error { return l.appendTo(t, e.ID, b) }) {
+		b := buf[e.At+segment.RecordHeader:][:e.Length]
+		to, c, ok := l.wanted(int32(t.epoch), e.ID, true)
+		if !ok {
+			to = t
+		}
+		if !l.wait(f, func() error { return l.appendTo(to, e.ID, b) }) {
+			if c != nil {
+				c.giveBack(e.ID)
+			}
 			return false
 		}
 	}
 	return true
 }
 
-// wait tries an append until the log is not busy, for a while.
-func (l *log) wait(try func() error) bool {
-	for began := l.now(); ; {
-		err := try()
-		if !errors.Is(err, tier.ErrBusy) {
-			return err == nil
+// eachLive goes over the records of a slot whose bytes are given that are still read from it, and
+// sound.
+func (l *log) eachLive(ref slotRef, slot []byte, do func(segment.Entry, []byte) bool) {
+	bind := ref.file.header.Bind(ref.slot)
+	footer, err := segment.ParseFooter(bind, ref.file.header.SlotBytes, slot)
+	if err != nil || footer.Generation != ref.file.slots[ref.slot].generation.Load() {
+		return
+	}
+	for _, e := range footer.Entries {
+		if p, _ := l.index.get(e.ID); p != ref.file.place(ref.slot, e.At) {
+			continue
 		}
-		if l.now().Sub(began) > rescueWait || l.follow.Load() == nil {
+		b := slot[e.At+segment.RecordHeader:][:e.Length]
+		if bind.Sum(e, footer.Generation, b) == e.Sum && !do(e, b) {
+			return
+		}
+	}
+}
+
+// wait tries an append until the log has a slot for it.
+func (l *log) wait(f *following, try func() error) bool {
+	most := slotPatience
+	if f.stuck.Load() {
+		most = slotHaste
+	}
+	for began := time.Now(); ; {
+		err := try()
+		if err == nil {
+			f.stuck.Store(false)
+			return true
+		}
+		if !errors.Is(err, tier.ErrBusy) && !errors.Is(err, tier.ErrFull) || l.follow.Load() != f {
+			return false
+		}
+		if time.Since(began) > most {
+			f.stuck.Store(true)
 			return false
 		}
 		select {
 		case <-l.closing:
 			return false
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(slotPause):
 		}
 	}
-}
-
-// retire gives a bucket up that was read, and carries what is left in it, as if it had been read.
-// The caller has the lock of the chains.
-func (l *log) retire(c *chain) {
-	s := &l.chains
-	c.users++
-	s.giveUp(c)
-	if s.swept != nil || s.closed { // one at a time: the rescue of the epoch has the rest
-		c.users--
-		if c.users == 0 {
-			s.put(c.buf)
-		}
-		return
-	}
-	s.swept = c
-	s.loads.Go(func() {
-		l.sweep(c)
-		s.mu.Lock()
-		s.swept = nil
-		s.mu.Unlock()
-		l.leave(c)
-	})
 }
 
 // sweep appends the samples of a bucket that were not carried, from memory.
 func (l *log) sweep(c *chain) {
 	f := l.follow.Load()
-	if f == nil || f.order != c.order {
+	if f == nil || f.order != c.order || f.worn.Load() {
 		return
 	}
 	next := f.course(c.epoch + 1) // held: the job may go on to another epoch meanwhile
-	if next == nil {
-		return
+	c.mu.Lock()
+	for !c.listed {
+		c.loaded.Wait()
 	}
+	c.mu.Unlock()
 	for i, ref := range c.refs {
-		c.mu.Lock()
-		state := c.state[i]
-		c.mu.Unlock()
-		if state != there {
+		if next == nil || c.stateOf(i) != there {
 			continue
 		}
 		slot := c.buf[i*int(l.shape.slotBytes):][:l.shape.slotBytes]
-		bind := ref.file.header.Bind(ref.slot)
-		footer, err := segment.ParseFooter(bind, l.shape.slotBytes, slot)
-		if err != nil { // it was still open: its samples are new here
-			continue
-		}
-		for _, e := range footer.Entries {
-			p, _ := l.index.get(e.ID)
-			b := slot[e.At+segment.RecordHeader:][:e.Length]
-			if p != ref.file.place(ref.slot, e.At) ||
-				next.has(e.ID) || bind.Sum(e, footer.Generation, b) != e.Sum {
-				continue
-			}
-			if !l.wait(func() error { return l.append(int32(c.epoch), e.ID, b) }) {
-				return
-			}
+		ok := true
+		l.eachLive(ref, slot, func(e segment.Entry, b []byte) bool {
+			ok = next.has(e.ID) ||
+				l.wait(f, func() error { return l.append(int32(c.epoch), e.ID, b) })
+			return ok
+		})
+		if !ok {
+			return
 		}
 	}
 }
