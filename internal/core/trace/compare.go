@@ -1,10 +1,6 @@
 package trace
 
-import (
-	"reflect"
-
-	"belady/internal/core/pump"
-)
+import "belady/internal/core/pump"
 
 // Compared is one epoch of a job, as it was predicted and as it was measured.
 type Compared struct {
@@ -92,7 +88,7 @@ func joins(readers []Reader, ranks []int, i int) bool {
 			return false
 		}
 	}
-	return reflect.DeepEqual(readers[ranks[0]].Reading.Order, readers[i].Reading.Order)
+	return readers[ranks[0]].Reading.Order.Digest() == readers[i].Reading.Order.Digest()
 }
 
 // of is what the reader saw of an epoch, or nil.
