@@ -49,12 +49,17 @@ func ParseRecord(b Binding, header []byte) (Entry, uint64, error) {
 		order.Uint32(header[28:]) != crc32.Update(b.crc, castagnoli, header[:28]) {
 		return Entry{}, 0, ErrCorrupt
 	}
+	return recordEntry(header), order.Uint64(header[16:]), nil
+}
+
+// recordEntry is what a record's header says, whether it fits its check or not.
+func recordEntry(header []byte) Entry {
 	return Entry{
 		ID:     sample.ID(order.Uint32(header[4:])),
 		Length: order.Uint32(header[8:]),
 		Sum:    order.Uint32(header[12:]),
 		At:     order.Uint32(header[24:]),
-	}, order.Uint64(header[16:]), nil
+	}
 }
 
 // place returns where a record of so many bytes goes in a slot that is filled up to used, and where

@@ -40,7 +40,7 @@ func (m image) clone() image {
 func (m image) names() []string { return slices.Sorted(maps.Keys(m)) }
 
 // onto writes the image to a fresh file system.
-func (m image) onto(t *testing.T) *vfstest.Crash {
+func (m image) onto(t testing.TB) *vfstest.Crash {
 	t.Helper()
 	disk := vfstest.NewCrash(1)
 	for _, name := range m.names() {
@@ -72,6 +72,7 @@ type record struct {
 // damaged is one log to be damaged.
 type damaged struct {
 	layout  tier.Layout
+	slot    int64 // bytes
 	sizes   matrixSizes
 	bytes   [][]byte // of the samples
 	whole   image
@@ -90,7 +91,7 @@ func matrixBytes(id sample.ID, length uint32) []byte {
 	return b
 }
 
-func (d *damaged) open(t *testing.T, disk vfs.FS) (tier.Log, func()) {
+func (d *damaged) open(t testing.TB, disk vfs.FS) (tier.Log, func()) {
 	t.Helper()
 	disks, err := ssd.Open(ssd.Options{Dirs: []ssd.Dir{{Path: "disk", Quota: 64 << 20}}, Free: 1,
 		FS: func(string) (vfs.FS, error) { return disk, nil }})
@@ -98,7 +99,7 @@ func (d *damaged) open(t *testing.T, disk vfs.FS) (tier.Log, func()) {
 		t.Fatal(err)
 	}
 	log, err := disks.Open(tier.Config{Content: [32]byte{5}, Name: "matrix", Sizes: d.sizes,
-		Layout: d.layout, SlotBytes: 256 << 10})
+		Layout: d.layout, SlotBytes: d.slot})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func (d *damaged) open(t *testing.T, disk vfs.FS) (tier.Log, func()) {
 	}
 }
 
-func (d *damaged) appendAll(t *testing.T, log tier.Log, epoch int) {
+func (d *damaged) appendAll(t testing.TB, log tier.Log, epoch int) {
 	t.Helper()
 	for id := range sample.ID(len(d.sizes)) {
 		err := error(tier.ErrBusy)
@@ -131,7 +132,7 @@ func (d *damaged) appendAll(t *testing.T, log tier.Log, epoch int) {
 const epochs = 3
 
 // follow lets the log be carried to an epoch, if it is one to be carried.
-func (d *damaged) follow(t *testing.T, log tier.Log, epoch int) {
+func (d *damaged) follow(t testing.TB, log tier.Log, epoch int) {
 	t.Helper()
 	if d.layout != tier.Carry {
 		return
@@ -149,11 +150,22 @@ func (d *damaged) follow(t *testing.T, log tier.Log, epoch int) {
 // regions.
 func newDamaged(t *testing.T, layout tier.Layout) *damaged {
 	t.Helper()
-	d := &damaged{layout: layout, whole: image{}, regions: map[string][]part{},
-		records: map[sample.ID]record{}}
+	d := &damaged{layout: layout, slot: 256 << 10}
 	for id := range 160 {
 		d.sizes = append(d.sizes, []uint32{40, 700, 3000, 20000, 70000}[id%5])
-		d.bytes = append(d.bytes, matrixBytes(sample.ID(id), d.sizes[id]))
+	}
+	d.fill(t)
+	if len(d.whole) < 3 {
+		t.Fatalf("only %d segments", len(d.whole))
+	}
+	return d
+}
+
+func (d *damaged) fill(t testing.TB) {
+	t.Helper()
+	d.whole, d.regions, d.records = image{}, map[string][]part{}, map[sample.ID]record{}
+	for id, size := range d.sizes {
+		d.bytes = append(d.bytes, matrixBytes(sample.ID(id), size))
 	}
 	disk := vfstest.NewCrash(1)
 	log, done := d.open(t, disk)
@@ -180,19 +192,18 @@ func newDamaged(t *testing.T, layout tier.Layout) *damaged {
 			d.survey(t, name, d.whole[name])
 		}
 	}
-	if len(d.records) != len(d.sizes) || len(d.whole) < 3 {
-		t.Fatalf("%d of %d samples in %d segments", len(d.records), len(d.sizes), len(d.whole))
+	if len(d.records) != len(d.sizes) {
+		t.Fatalf("%d of %d samples", len(d.records), len(d.sizes))
 	}
 	for id, r := range d.records {
-		if carried := r.tag.Order == 77 && r.tag.Epoch == epochs; carried != (layout == tier.Carry) {
+		if carried := r.tag.Order == 77 && r.tag.Epoch == epochs; carried != (d.layout == tier.Carry) {
 			t.Fatalf("sample %d lies in a slot of %+v", id, r.tag)
 		}
 	}
-	return d
 }
 
 // survey finds the regions of a segment.
-func (d *damaged) survey(t *testing.T, name string, b []byte) {
+func (d *damaged) survey(t testing.TB, name string, b []byte) {
 	t.Helper()
 	h, err := segment.ParseHeader(b)
 	if err != nil {
@@ -364,7 +375,7 @@ var wholes = map[string]func(r *rand.Rand, m image){
 
 // read reads every sample in random sequence and checks that it has the right bytes, or an error.
 // It returns what was not read.
-func (d *damaged) read(t *testing.T, r *rand.Rand, log tier.Log) (lost []sample.ID, down int) {
+func (d *damaged) read(t testing.TB, r *rand.Rand, log tier.Log) (lost []sample.ID, down int) {
 	t.Helper()
 	for _, id := range r.Perm(len(d.sizes)) {
 		want := d.bytes[id]
