@@ -53,7 +53,8 @@ func (s *Seen) Waited() pump.Instant {
 
 // Sources is where the bytes of an epoch's samples came from, in whichever epoch they were moved. A
 // sample that another position had brought to staging is shared: how many are depends on timing, so
-// that only the sum of origin, ssd and shared follows from the plan.
+// that only the sum of origin, ssd and shared follows from the plan. Under policies that evict, one
+// that is kept no more when it is lent counts as shared too.
 type Sources struct {
 	Origin, Ssd, Ram, Shared int64
 	SharedSsd                int64 // of what is shared, samples of the log's set
