@@ -38,8 +38,8 @@ type following struct {
 	courses []*course // of some epochs, the latest one last
 }
 
-// coursesKept is how many epochs have known buckets: orders are computed up to three epochs ahead of
-// the one whose last samples are read.
+// coursesKept is how many epochs have known buckets: orders are computed up to three epochs ahead
+// of the one whose last samples are read.
 const coursesKept = 4
 
 // course is where the samples of one epoch are wanted.
