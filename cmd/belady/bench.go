@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"belady/internal/core/perf"
-	"belady/internal/store/tier/ssd"
+	"belady/internal/store/probe"
 	"belady/internal/store/vfs"
 )
 
@@ -43,7 +43,7 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 			}
 			var all []tierRates
 			for _, dir := range dirs {
-				rates, err := probe(dir)
+				rates, err := ratesOf(dir)
 				if err != nil {
 					return fmt.Errorf("measure %s: %w", dir, err)
 				}
@@ -59,13 +59,13 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
-func probe(dir string) (perf.Rates, error) {
+func ratesOf(dir string) (perf.Rates, error) {
 	fs, err := vfs.Dir(dir)
 	if err != nil {
 		return perf.Rates{}, err
 	}
 	defer fs.Close()
-	return ssd.Probe(fs, []int{4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20})
+	return probe.Rates(fs, []int{4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20})
 }
 
 func printTiers(env *environment, all []tierRates) error {

@@ -49,7 +49,7 @@ var rules = []rule{
 		"internal/store/vfs"},
 		"tier is the contract that tiers meet; it cannot know them"},
 	{"internal/store/tier/...", []string{"internal/core/...", "internal/store/arena",
-		"internal/store/segment", "internal/store/vfs", "internal/store/tier"},
+		"internal/store/probe", "internal/store/segment", "internal/store/vfs", "internal/store/tier"},
 		"a tier that knew another would decide where samples go; that is the pump's"},
 	{"internal/store/jobs", []string{"internal/core/..."},
 		"the record of jobs keeps what was delivered and knows neither origins nor memory"},
@@ -57,7 +57,7 @@ var rules = []rule{
 		"internal/store/vfs"},
 		"the catalogue keeps manifests and reads origins only through their contract"},
 	{"internal/store/probe", []string{"internal/core/...", "internal/store/arena",
-		"internal/store/origin"},
+		"internal/store/origin", "internal/store/vfs"},
 		"probes measure what they are given through its contract, as the daemon would use it"},
 
 	// NODE: the daemon.

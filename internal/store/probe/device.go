@@ -1,4 +1,4 @@
-package ssd
+package probe
 
 import (
 	"context"
@@ -24,10 +24,10 @@ const (
 	probeBlock = 1 << 20 // of the large reads and writes
 )
 
-// Probe measures what the device of a directory gives: random reads of these sizes, 32 at a time,
+// Rates measures what the device of a directory gives: random reads of these sizes, 32 at a time,
 // large reads, and large reads and writes half and half. It takes less than a second for each
 // size and removes the file that it makes.
-func Probe(files vfs.FS, sizes []int) (rates perf.Rates, err error) {
+func Rates(files vfs.FS, sizes []int) (rates perf.Rates, err error) {
 	err = probed(context.Background(), files, probeSpan, func(p *prober) {
 		for _, size := range slices.Sorted(slices.Values(sizes)) {
 			rates.Random = append(rates.Random,
@@ -39,23 +39,23 @@ func Probe(files vfs.FS, sizes []int) (rates perf.Rates, err error) {
 	return rates, err
 }
 
-// What Measure measures.
+// What Device measures.
 var (
 	measureSizes  = []int64{4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20}
 	measureReads  = []int{1, 2, 4, 8, 16}
 	measureWrites = []int{1, 4, 8}
 )
 
-// MeasureSteps is how often Measure calls step.
-func MeasureSteps() int {
+// DeviceSteps is how often Device calls step.
+func DeviceSteps() int {
 	return len(measureSizes) + len(measureReads) + len(measureWrites) + 2
 }
 
-// Measure measures all that a profile says of a directory's device, for so long each: reads and
+// Device measures all that a profile says of a directory's device, for so long each: reads and
 // writes of large blocks by threads, random reads by size, 32 at a time, and both at once. Before
 // that it writes for up to three seconds what is then read, and it removes it in the end, also when
 // it is told to stop.
-func Measure(
+func Device(
 	ctx context.Context, files vfs.FS, span time.Duration, step func(),
 ) (d perf.Disk, err error) {
 	space, err := files.Space()
@@ -210,29 +210,4 @@ func (p *prober) transfer(writes bool, buf []byte, at int64) (int, error) {
 		return p.file.WriteAt(buf, at)
 	}
 	return p.file.ReadAt(buf, at)
-}
-
-// Rates returns what the directories together give: as Options know it, else as it was measured,
-// anew once a day.
-func (d *Disks) Rates() (perf.Rates, error) {
-	all := make([]perf.Rates, len(d.dirs))
-	for i, one := range d.dirs {
-		rates, ok := perf.Rates{}, false
-		if d.options.Rates != nil {
-			rates, ok = d.options.Rates(one.path)
-		}
-		if !ok {
-			rates, ok = one.memo.rates(d.now())
-		}
-		if !ok {
-			var err error
-			if rates, err = Probe(one.fs, []int{4 << 10, 16 << 10, 100 << 10, 1 << 20}); err != nil {
-				return perf.Rates{}, fmt.Errorf("%s: %w", one.path, err)
-			}
-			one.memo.measured(rates, d.now())
-			one.memo.save(one.fs)
-		}
-		all[i] = rates
-	}
-	return perf.Together(all), nil
 }
