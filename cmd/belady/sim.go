@@ -28,7 +28,7 @@ type simFlags struct {
 	policies                 []string
 	latency, compute         time.Duration
 	ssd                      ssdFlags
-	replay, profile          string
+	replay, profile, plot    string
 	json                     bool
 }
 
@@ -43,20 +43,30 @@ type ssdFlags struct {
 func newSimCommand(env *environment) *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
-		Use:   "sim",
-		Short: "Simulate a training job, or replay a recorded one",
+		Use:   "sim [SCENARIO.yaml]",
+		Short: "Simulate a training job or a scenario, or replay a recorded job",
 		Long: "Run the daemon's own decisions in virtual time: how long epochs take, what ranks wait\n" +
 			"for and what the origin must send, for each policy, beside the roofline that none can\n" +
 			"beat. Policies: " + strings.Join(policy.Names(), ", ") + ".\n\n" +
+			"With a file, run the scenario in it, a cluster or one node, and print the published\n" +
+			"numbers it names beside ours; where one is farther off than it may be, that row is\n" +
+			"MISSED and the verb fails. --policy then chooses among its rows.\n\n" +
 			"With --replay, feed a trace recorded by 'belady serve --trace' to a fresh pump and\n" +
 			"check that it decides the same. With --profile too, simulate the recorded run over the\n" +
 			"sources of that profile, and print what was predicted beside what was measured.",
 		Example: "  belady sim --samples 1281167 --size 110KB --ram 70GB --world 8 --batch 256 \\\n" +
 			"    --rate 1GB --latency 30ms --compute 180ms --policy spread,belady,lru\n" +
 			"  belady sim --samples 1281167 --size 110KB --ram 20GB --ssd 70GB\n" +
+			"  belady sim scenarios/nopfs-thesis-s3.yaml --plot s3.svg\n" +
 			"  belady sim --replay traces/imagenet.trace --profile profile.yaml",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return f.simulateFile(cmd, env, args[0])
+			}
+			if f.plot != "" {
+				return usagef("--plot draws a scenario's results: give its file")
+			}
 			if f.replay != "" {
 				return f.runReplay(env)
 			}
@@ -93,6 +103,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 		"static: written once; carry: written anew in every epoch")
 	flags.StringVar(&f.replay, "replay", "", "trace to replay, in place of all the above")
 	flags.StringVar(&f.profile, "profile", "", "profile to predict what --replay has measured with")
+	flags.StringVar(&f.plot, "plot", "", "draw the results of a scenario's file as SVG, to here")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
 

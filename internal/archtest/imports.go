@@ -88,6 +88,8 @@ var rules = []rule{
 	{"internal/scenario", []string{"internal/core/...", "internal/sim", "internal/sim/strategy",
 		"internal/profile", "internal/yamlfile"},
 		"a scenario is a file that becomes the simulator's input, never a store's nor the daemon's"},
+	{"internal/scenario/show", []string{"internal/scenario", "internal/chart"},
+		"showing results decides nothing and runs nothing"},
 	{"internal/chart", nil, "pictures are drawn from numbers, whoever counted them"},
 
 	{"internal/archtest", nil, "the laws read the project as text and depend on none of it"},

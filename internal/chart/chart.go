@@ -33,16 +33,25 @@ var (
 	rule   = color.RGBA{0xdd, 0xdd, 0xd8, 0xff}
 )
 
-// palette is Okabe and Ito's, in an order that keeps neighbours apart. Yellow is left out: it does
-// not stand on a white ground.
-var palette = []color.RGBA{
-	{0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x72, 0xb2, 0xff}, {0x00, 0x9e, 0x73, 0xff},
-	{0xcc, 0x79, 0xa7, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0xe6, 0x9f, 0x00, 0xff},
-	{0x77, 0x77, 0x77, 0xff},
-}
+// Okabe and Ito's colours. Yellow is left out: it does not stand on a white ground.
+var (
+	vermilion = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	blue      = color.RGBA{0x00, 0x72, 0xb2, 0xff}
+	green     = color.RGBA{0x00, 0x9e, 0x73, 0xff}
+	pink      = color.RGBA{0xcc, 0x79, 0xa7, 0xff}
+	sky       = color.RGBA{0x56, 0xb4, 0xe9, 0xff}
+	orange    = color.RGBA{0xe6, 0x9f, 0x00, 0xff}
+	grey      = color.RGBA{0x99, 0x99, 0x99, 0xff}
+)
 
-// tone is the colour of the nth part or series.
-func tone(n int) color.RGBA { return palette[n%len(palette)] }
+// The parts of bars and the series of curves, in an order that keeps neighbours apart.
+var (
+	partColours   = []color.RGBA{grey, green, sky, blue, vermilion, orange, pink}
+	seriesColours = []color.RGBA{vermilion, blue, green, pink, sky, orange, grey}
+)
+
+func partColour(i int) color.RGBA   { return partColours[i%len(partColours)] }
+func seriesColour(i int) color.RGBA { return seriesColours[i%len(seriesColours)] }
 
 const (
 	width  = 760 * vg.Length(1)

@@ -85,7 +85,7 @@ func (l *Lines) add(p *plot.Plot, i int, s *Series) error {
 	if err != nil {
 		return fmt.Errorf("series %q, published: %w", s.Name, err)
 	}
-	theirs.GlyphStyle = draw.GlyphStyle{Color: tone(i), Radius: 6.5, Shape: diamondGlyph{}}
+	theirs.GlyphStyle = draw.GlyphStyle{Color: seriesColour(i), Radius: 6.5, Shape: diamondGlyph{}}
 	p.Add(theirs)
 	return nil
 }
@@ -121,7 +121,7 @@ func pairs(points [][2]float64) plotter.XYs {
 
 // lineStyle is dashed for every second curve: where two coincide, both are seen.
 func lineStyle(i int) draw.LineStyle {
-	s := draw.LineStyle{Color: tone(i), Width: 2.2}
+	s := draw.LineStyle{Color: seriesColour(i), Width: 2.2}
 	if i%2 == 1 {
 		s.Dashes = []vg.Length{7, 6}
 	}
@@ -129,7 +129,7 @@ func lineStyle(i int) draw.LineStyle {
 }
 
 func glyph(i int) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: tone(i), Radius: 4, Shape: glyphs[i%len(glyphs)]}
+	return draw.GlyphStyle{Color: seriesColour(i), Radius: 4, Shape: glyphs[i%len(glyphs)]}
 }
 
 func lineKey(i int, name string) key {

@@ -65,7 +65,7 @@ func (s *Stacked) Draw(w io.Writer) error {
 	p := newPlot(s.Axis, "")
 	p.X.Min, p.X.Max, p.X.Tick.Marker = 0, longest*1.01, ticks{}
 	p.Y.Min, p.Y.Max = -0.5, float64(len(s.Bars))-0.5
-	p.Y.Tick.Length, p.Y.Tick.Width, p.Y.LineStyle.Width = 7, 0, 0
+	p.Y.Tick.Width, p.Y.LineStyle.Width = 0, 0
 	p.Y.Tick.Marker = plot.ConstantTicks(s.names())
 	p.Add(bars{s})
 	p.Draw(sheet.room)
@@ -76,7 +76,7 @@ func (s *Stacked) Draw(w io.Writer) error {
 func (s *Stacked) keys(used []bool) (keys []key) {
 	for i, part := range s.Parts {
 		if used[i] {
-			keys = append(keys, swatch(part, tone(i)))
+			keys = append(keys, swatch(part, partColour(i)))
 		}
 	}
 	if s.Mark != "" {
@@ -90,10 +90,10 @@ func (s *Stacked) keys(used []bool) (keys []key) {
 	return keys
 }
 
-// names label the rows, the first on top.
+// names label the rows, the first on top, with some room before the bars.
 func (s *Stacked) names() (all []plot.Tick) {
 	for i := range s.Bars {
-		all = append(all, plot.Tick{Value: float64(len(s.Bars) - 1 - i), Label: s.Bars[i].Name})
+		all = append(all, plot.Tick{Value: float64(len(s.Bars) - 1 - i), Label: s.Bars[i].Name + "  "})
 	}
 	return all
 }
@@ -126,7 +126,7 @@ func (s bars) Plot(c draw.Canvas, p *plot.Plot) {
 	for i := range s.Bars {
 		from := 0.0
 		for part, length := range s.Bars[i].Parts {
-			c.FillPolygon(tone(part), box(x(from), row(i)-half, x(from+length), row(i)+half))
+			c.FillPolygon(partColour(part), box(x(from), row(i)-half, x(from+length), row(i)+half))
 			from += length
 		}
 	}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"belady/internal/scenario"
+	"belady/internal/scenario/show"
+)
+
+// ofScenarios are the flags that go with a scenario's file; the others describe what it describes.
+var ofScenarios = map[string]bool{"policy": true, "json": true, "plot": true, "seed": true}
+
+// simulateFile runs a scenario's file, prints it beside what was published, and fails where a bar
+// is missed.
+func (f *simFlags) simulateFile(cmd *cobra.Command, env *environment, path string) error {
+	var wrong error
+	cmd.LocalFlags().Visit(func(flag *pflag.Flag) {
+		if !ofScenarios[flag.Name] {
+			wrong = usagef("--%s and %s: the file says all of it; change it there", flag.Name, path)
+		}
+	})
+	if wrong != nil {
+		return wrong
+	}
+	s, err := scenario.Load(path)
+	if err != nil {
+		return err
+	}
+	o := scenario.Options{Only: f.policies}
+	if cmd.Flags().Changed("seed") {
+		seed := uint64(f.spec.Seed)
+		o.Seed = &seed
+	}
+	report, err := runScenario(cmd, env, s, o)
+	if err != nil {
+		return err
+	}
+	if f.plot != "" {
+		if err := plotReport(f.plot, report); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		err = printJSON(env.Out, report)
+	} else {
+		err = show.Table(env.Out, report, terminal(env.Out))
+	}
+	return errors.Join(err, missedBars(report))
+}
+
+// missedBars is the failure of a report that misses a bar.
+func missedBars(r *scenario.Report) error {
+	if r.Missed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %s off what was published by more than it may be", r.Title,
+		plural(r.Missed, "row is", "rows are"))
+}
+
+// runScenario runs it under a bar.
+func runScenario(
+	cmd *cobra.Command, env *environment, s *scenario.Scenario, o scenario.Options,
+) (*scenario.Report, error) {
+	cells, each, unit := s.Work(o.Only)
+	bar := newProgress(env.Err, s.Title, cells*each, unit)
+	defer bar.Done()
+	var mu sync.Mutex
+	done := map[string]int64{}
+	sum := int64(0)
+	o.Progress = func(row string, now, all int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		share := int64(float64(now) / float64(max(all, 1)) * float64(each))
+		sum += share - done[row]
+		done[row] = share
+		bar.Set(sum)
+	}
+	report, err := s.Run(cmd.Context(), o)
+	if err == nil {
+		bar.Set(cells * each)
+	}
+	return report, err
+}
+
+// plotReport draws the report into a file.
+func plotReport(path string, r *scenario.Report) error {
+	file, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("draw %s: %w", path, err)
+	}
+	defer file.Cleanup()
+	if err := show.Picture(r).Draw(file); err != nil {
+		return fmt.Errorf("draw %s: %w", path, err)
+	}
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("draw %s: %w", path, err)
+	}
+	return nil
+}
+
+// terminal tells whether a person reads w.
+func terminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

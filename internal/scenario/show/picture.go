@@ -1,0 +1,171 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"belady/internal/chart"
+	"belady/internal/scenario"
+)
+
+// Drawing draws itself as SVG.
+type Drawing interface{ Draw(w io.Writer) error }
+
+// Picture chooses the picture that a report asks for: bars where rows are compared at one size,
+// a grid where two sizes change, curves where one does.
+func Picture(r *scenario.Report) Drawing {
+	switch {
+	case len(r.Rings) > 0:
+		return ringPicture(r)
+	case r.Uses != nil:
+		return usesPicture(r)
+	case !swept(r):
+		return barsPicture(r)
+	case r.Rows[0].At.Kept > 0:
+		return curvesPicture(r)
+	}
+	return gridPicture(r)
+}
+
+// sources are the parts of a bar, in the order in which they are drawn.
+var sources = []struct{ key, name string }{{"", "filling before the first batch"},
+	{"ram", "own ram"}, {"ssd", "own ssd"}, {"peer", "peers"}, {"origin", "origin"},
+	{"", "compute alone"}}
+
+// barsPicture shows each row's time, split by the share of reading time with each source, as
+// NoPFS's Fig. 7 does.
+func barsPicture(r *scenario.Report) Drawing {
+	s := &chart.Stacked{Title: r.Title, Subtitle: r.Summary,
+		Axis: "seconds of the whole job, split by the reading time spent with each source"}
+	if r.Engine == scenario.Pump {
+		s.Axis = "seconds of an epoch after the first, split by the bytes from each source"
+	}
+	for _, source := range sources {
+		s.Parts = append(s.Parts, source.name)
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Unsupported != "" {
+			s.Bars = append(s.Bars, chart.Bar{Name: row.Name, Note: "not possible here"})
+			continue
+		}
+		bar := chart.Bar{Name: row.Name, Parts: parts(row), Mark: row.PublishedSeconds,
+			Note: fmt.Sprintf("%s s = %.2f×", number(row.Seconds), row.Ratio)}
+		if row.PublishedSeconds > 0 {
+			s.Mark = "published"
+		}
+		if row.Use == "perfect" {
+			s.Line, s.LineName = row.Seconds, "lower bound (1.00×)"
+		}
+		s.Bars = append(s.Bars, bar)
+	}
+	return s
+}
+
+// parts splits a row's seconds.
+func parts(row *scenario.Result) []float64 {
+	shares, sum := make([]float64, len(sources)), 0.0
+	for i, source := range sources {
+		if source.key == "" {
+			continue
+		}
+		shares[i] = row.Busy[source.key]
+		if row.Busy == nil {
+			shares[i] = float64(row.Bytes[source.key])
+		}
+		sum += shares[i]
+	}
+	if sum == 0 {
+		sum, shares[len(shares)-1] = 1, 1
+	}
+	for i := range shares {
+		shares[i] *= (row.Seconds - row.Fill) / sum
+	}
+	shares[0] = row.Fill
+	return shares
+}
+
+// curvesPicture shows hit ratios over the kept share.
+func curvesPicture(r *scenario.Report) Drawing {
+	l := &chart.Lines{Title: r.Title, Subtitle: r.Summary, X: "share of the dataset kept, %",
+		Y: "hit ratio after the first epoch"}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		at := slices.IndexFunc(l.Series, func(s chart.Series) bool { return s.Name == row.Name })
+		if at < 0 {
+			at = len(l.Series)
+			l.Series = append(l.Series, chart.Series{Name: row.Name})
+		}
+		s := &l.Series[at]
+		s.Points = append(s.Points, [2]float64{100 * row.At.Kept, *row.Hits})
+		if row.Says != "" {
+			s.Published = append(s.Published, [2]float64{100 * row.At.Kept, row.Published})
+		}
+	}
+	return l
+}
+
+// gridPicture shows the first row's seconds over ram and ssd, the published ones below ours.
+func gridPicture(r *scenario.Report) Drawing {
+	g := &chart.Grid{Title: r.Title, X: "ssd of a node", Y: "ram of a node"}
+	name := r.Rows[0].Name
+	g.Subtitle = fmt.Sprintf("%s: seconds of the job (published below) over %s", name, r.Summary)
+	place := func(names *[]string, size *int64) int {
+		label := "–"
+		if size != nil {
+			label = humanize.Bytes(uint64(*size))
+		}
+		if i := slices.Index(*names, label); i >= 0 {
+			return i
+		}
+		*names = append(*names, label)
+		return len(*names) - 1
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Name != name {
+			break
+		}
+		y, x := place(&g.Rows, row.At.Ram), place(&g.Columns, row.At.Ssd)
+		if y == len(g.Values) {
+			g.Values, g.Text = append(g.Values, nil), append(g.Text, nil)
+		}
+		words := number(row.Seconds)
+		if row.PublishedSeconds > 0 {
+			words += "\n(" + number(row.PublishedSeconds) + ")"
+		}
+		if x == len(g.Values[y]) {
+			g.Values[y], g.Text[y] = append(g.Values[y], row.Seconds), append(g.Text[y], words)
+		}
+	}
+	return g
+}
+
+func ringPicture(r *scenario.Report) Drawing {
+	ours := chart.Series{Name: "nodes that receive a lost node's samples"}
+	hash := chart.Series{Name: "points at random places"}
+	for _, p := range r.Rings {
+		x := float64(p.Points)
+		ours.Points = append(ours.Points, [2]float64{x, p.Receivers.Mean})
+		hash.Points = append(hash.Points, [2]float64{x, p.Perfect})
+		if p.Published > 0 {
+			ours.Published = append(ours.Published, [2]float64{x, p.Published})
+		}
+	}
+	return &chart.Lines{Title: r.Title, Subtitle: r.Summary, X: "points a node", Y: "nodes",
+		LogX: true, Series: []chart.Series{ours, hash}}
+}
+
+func usesPicture(r *scenario.Report) Drawing {
+	s := &chart.Stacked{Title: r.Title, Subtitle: r.Summary, Axis: "samples", Mark: "published",
+		Parts: []string{"used more often"}}
+	for i, name := range []string{"expected", "in the order"} {
+		v := r.Uses[i]
+		s.Bars = append(s.Bars, chart.Bar{Name: name, Parts: []float64{v.Ours}, Mark: v.Published,
+			Note: fmt.Sprintf("%.2f", v.Ours)})
+	}
+	return s
+}
