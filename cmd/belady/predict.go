@@ -56,10 +56,13 @@ func printCompared(w io.Writer, all []trace.Compared) error {
 		spans("time", told.Time, seen.Time)
 		spans("stall", told.Stall, seen.Stall)
 		bytes("origin", told.Origin, seen.Origin)
-		bytes("shared", told.Shared, seen.Shared)
-		bytes("both", told.Origin+told.Shared, seen.Origin+seen.Shared)
 		bytes("ssd", told.Ssd, seen.Ssd)
 		bytes("ram", told.Ram, seen.Ram)
+		bytes("shared", told.Shared, seen.Shared)
+		if told.Shared > 0 || seen.Shared > 0 {
+			bytes("origin, with shared", told.FromOrigin(), seen.FromOrigin())
+			bytes("ssd, with shared", told.FromSsd(), seen.FromSsd())
+		}
 	}
 	return t.Flush()
 }

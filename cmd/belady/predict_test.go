@@ -71,7 +71,7 @@ func TestPredicted(t *testing.T) {
 	for _, e := range report.Epochs {
 		told, seen := &e.Predicted, &e.Measured
 		ram += told.Ram - seen.Ram
-		rest += told.Origin + told.Shared - seen.Origin - seen.Shared
+		rest += told.FromOrigin() - seen.FromOrigin()
 		if e.Ranks != 2 || seen.Time <= 0 || told.Time <= 0 || seen.Stall > seen.Time ||
 			seen.Origin == 0 || e.Job+e.Epoch > 0 && seen.Ram == 0 {
 			t.Errorf("job %d, epoch %d: predicted %+v, measured %+v", e.Job, e.Epoch, told, seen)

@@ -80,7 +80,7 @@ func (w *world) compute(c *consumer) {
 	}
 	c.busy, c.holding = true, m.Move
 	w.seq++
-	heap.Push(&w.agenda, happening{at: w.now + c.Compute, seq: w.seq, rank: c.rank})
+	heap.Push(&w.agenda, happening{at: w.now + c.Rank.compute(m.Epoch), seq: w.seq, rank: c.rank})
 }
 
 func (w *world) newEpoch(c *consumer, epoch int) {

@@ -67,9 +67,9 @@ func Measure(s Scenario) (*trace.Measured, error) {
 }
 
 // Predict simulates the run that was measured: the same plan and what happened to it, the same
-// readers from the same times on, each computing on a batch for as long as it did on average, over
-// the sources that a profile describes. The readers are the measured ones; one that finished no
-// epoch, or whose order was its client's own, is predicted nothing.
+// readers from the same times on, each computing on a batch for as long as it did on average of the
+// epoch, over the sources that a profile describes. The readers are the measured ones; one that
+// finished no epoch, or whose order was its client's own, is predicted nothing.
 func Predict(p *plan.Plan, m *trace.Measured, profile *perf.Profile) (*trace.Measured, error) {
 	s := Scenario{Plan: p, Script: m.Script}
 	var err error
@@ -116,14 +116,15 @@ func wholeEpochs(r *trace.Reader) int {
 	return 0
 }
 
-// rankOf is when a reader attached, and how long it computed on a batch, on average.
+// rankOf is when a reader attached, and how long it computed on a batch, on average of each epoch.
 func rankOf(r *trace.Reader) Rank {
-	rank, batches := Rank{Begin: r.At}, 0
+	rank := Rank{Begin: r.At}
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
-		rank.Compute += e.Ended - e.Begun - e.Waited()
-		batches += e.Batches
+		for len(rank.ByEpoch) <= e.Epoch {
+			rank.ByEpoch = append(rank.ByEpoch, 0)
+		}
+		rank.ByEpoch[e.Epoch] = (e.Ended - e.Begun - e.Waited()) / pump.Instant(max(e.Batches, 1))
 	}
-	rank.Compute /= pump.Instant(max(batches, 1))
 	return rank
 }

@@ -62,9 +62,19 @@ type Scenario struct {
 	Deliver func(rank, epoch, batch int, ids []sample.ID)
 }
 
-// Rank is when a reading attaches, and how long it computes on a batch.
+// Rank is when a reading attaches, and how long it computes on a batch: the same in all epochs, or
+// as each epoch says.
 type Rank struct {
 	Begin, Compute pump.Instant
+	ByEpoch        []pump.Instant
+}
+
+// compute is how long a batch of the epoch takes.
+func (r *Rank) compute(epoch int32) pump.Instant {
+	if int(epoch) < len(r.ByEpoch) {
+		return r.ByEpoch[epoch]
+	}
+	return r.Compute
 }
 
 // EpochResult is what one rank saw of one epoch.

@@ -20,10 +20,17 @@ type EpochView struct {
 	Stall   pump.Instant            `json:"stall_ns"`
 	ByCause map[string]pump.Instant `json:"stall_by_cause_ns"`
 	Origin  int64                   `json:"origin_bytes"`
-	Shared  int64                   `json:"shared_bytes"`
 	Ssd     int64                   `json:"ssd_bytes"`
 	Ram     int64                   `json:"ram_bytes"`
+	Shared  int64                   `json:"shared_bytes"`
+	// SharedSsd is what of Shared belongs to the log: without sharing it would be Ssd's, and the rest
+	// of Shared would be Origin's.
+	SharedSsd int64 `json:"shared_ssd_bytes"`
 }
+
+// FromOrigin and FromSsd are what came from each, or would have without sharing.
+func (v *EpochView) FromOrigin() int64 { return v.Origin + v.Shared - v.SharedSsd }
+func (v *EpochView) FromSsd() int64    { return v.Ssd + v.SharedSsd }
 
 // add takes what one of so many ranks saw.
 func (v *EpochView) add(s *Seen, ranks int) {
@@ -36,8 +43,8 @@ func (v *EpochView) add(s *Seen, ranks int) {
 		v.Stall += d / pump.Instant(ranks)
 		v.ByCause[pump.Cause(cause).String()] += d / pump.Instant(ranks)
 	}
-	v.Origin, v.Shared = v.Origin+s.Origin, v.Shared+s.Shared
-	v.Ssd, v.Ram = v.Ssd+s.Ssd, v.Ram+s.Ram
+	v.Origin, v.Ssd, v.Ram = v.Origin+s.Origin, v.Ssd+s.Ssd, v.Ram+s.Ram
+	v.Shared, v.SharedSsd = v.Shared+s.Shared, v.SharedSsd+s.SharedSsd
 }
 
 // Compare lists the epochs that every rank of a job read to the end and that were predicted. Both
