@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"text/tabwriter"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"belady/internal/core/perf"
+	"belady/internal/profile"
+	"belady/internal/progress"
+	"belady/internal/store/catalog"
 	"belady/internal/store/probe"
-	"belady/internal/store/vfs"
 )
 
 func newBenchCommand(env *environment) *cobra.Command {
@@ -23,63 +32,171 @@ func newBenchCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
-// tierRates is what was measured of one directory.
-type tierRates struct {
-	Dir   string     `json:"dir"`
-	Rates perf.Rates `json:"rates"`
+// benchFlags are those of `belady bench tiers`.
+type benchFlags struct {
+	out     string
+	seconds int
+	json    bool
 }
 
 func newBenchTiersCommand(env *environment) *cobra.Command {
-	asJSON := false
+	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "tiers [DIR...]",
-		Short: "Measure the disks that --ssd would use, as the layout auto does",
-		Long: "Write a file of some hundred MB into each directory, read it past the page cache at " +
-			"random and in sequence, read and write at once, and remove it. Without a directory, that " +
-			"of Belady's own data is measured. What else uses the disk meanwhile lowers the figures.",
-		RunE: func(_ *cobra.Command, dirs []string) error {
-			if len(dirs) == 0 {
-				dirs = []string{env.Dir}
+		Use:   "tiers [DATASET]",
+		Short: "Measure memory, disks and the origin of a dataset, and write the node's profile",
+		Long: "Measure what the sources of this node give, and write it to a profile, which the\n" +
+			"daemon, 'belady plan' and 'belady sim' use: docs/profile.md. Memory is copied; into each\n" +
+			"folder of --ssd a file of up to 256 MB is written, read past the page cache, and removed;\n" +
+			"of the dataset's origin, up to 512 MB of samples are read in up to 10 s, none twice, and\n" +
+			"no more at once than bring more. It takes less than a minute and can be interrupted.\n" +
+			"What else uses a source meanwhile lowers its figures.",
+		Example: "  belady bench tiers imagenet --ssd /nvme0 --ssd /nvme1",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
+				return errors.New("name one dataset at most; folders are named with --ssd")
 			}
-			var all []tierRates
-			for _, dir := range dirs {
-				rates, err := ratesOf(dir)
-				if err != nil {
-					return fmt.Errorf("measure %s: %w", dir, err)
-				}
-				all = append(all, tierRates{dir, rates})
+			if len(args) == 1 {
+				return catalog.CheckName(args[0])
 			}
-			if asJSON {
-				return printJSON(env.Out, all)
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := env.Settings.withFolders(cmd, os.Getenv)
+			if err != nil {
+				return err
 			}
-			return printTiers(env, all)
+			return f.run(cmd.Context(), env, settings, args)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flags := cmd.Flags()
+	flags.StringArray("ssd", nil, "folder whose device to measure; may be given again (default those "+
+		"of the settings, or $BELADY_SSD)")
+	flags.StringVar(&f.out, "out", "", "profile to write (default "+profile.Name+" in --dir)")
+	flags.IntVar(&f.seconds, "seconds", 50, "most time to take, 15 to 600")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
-func ratesOf(dir string) (perf.Rates, error) {
-	fs, err := vfs.Dir(dir)
-	if err != nil {
-		return perf.Rates{}, err
+// withFolders is the settings with the folders on ssd that a verb's flag or the environment names.
+func (c config) withFolders(cmd *cobra.Command, getenv func(string) string) (config, error) {
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == "ssd" })
+	texts, from := settings[i].given(cmd, getenv)
+	if len(texts) == 0 || texts[0] == "" {
+		return c, nil
 	}
-	defer fs.Close()
-	return probe.Rates(fs, []int{4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20})
+	if err := settings[i].set(&c, texts); err != nil {
+		return config{}, usagef("%s: %w", from, err)
+	}
+	return c, nil
 }
 
-func printTiers(env *environment, all []tierRates) error {
-	t := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DIR\tPATTERN\tRATE\tREADS/S")
-	rate := func(bytes int64) string { return humanize.Bytes(uint64(bytes)) + "/s" }
-	for _, d := range all {
-		for _, p := range d.Rates.Random {
-			fmt.Fprintf(t, "%s\trandom reads of %s\t%s\t%d\n", printable(d.Dir),
-				humanize.IBytes(uint64(p.Size)), rate(p.BytesPerS), p.BytesPerS/int64(p.Size))
+// run measures, writes the profile and prints it.
+func (f *benchFlags) run(ctx context.Context, env *environment, c config, args []string) error {
+	n := probe.Node{Time: time.Duration(f.seconds) * time.Second, Concurrency: c.Origin.Concurrency}
+	for _, d := range c.Ssd.Dirs {
+		if info, err := os.Stat(d.Path); err != nil || !info.IsDir() {
+			return usagef("measure %s: it is no folder", printable(d.Path))
 		}
-		fmt.Fprintf(t, "%s\treads in sequence\t%s\t\n", printable(d.Dir), rate(d.Rates.Read))
-		fmt.Fprintf(t, "%s\treads and writes at once, together\t%s\t\n", printable(d.Dir),
-			rate(d.Rates.Mixed))
+		n.Dirs = append(n.Dirs, d.Path)
 	}
-	return t.Flush()
+	if f.seconds < 15 || f.seconds > 600 {
+		return usagef("--seconds is %d; give 15 to 600", f.seconds)
+	}
+	if f.out == "" {
+		f.out = filepath.Join(env.Dir, profile.Name)
+	}
+	if err := mayReplace(f.out); err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		set, err := env.catalog().Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer set.Close()
+		if n.Origin, err = env.OpenOrigin(ctx, set.Info.URL); err != nil {
+			return err
+		}
+		defer n.Origin.Close()
+		n.Samples = set.Manifest
+	}
+	if !n.Enough() {
+		return usagef("%d s are too few for %s: give more --seconds, or fewer folders", f.seconds,
+			plural(len(n.Dirs), "folder", "folders"))
+	}
+	p, note, err := f.measure(ctx, env.Err, &n)
+	if err != nil {
+		return fmt.Errorf("no profile was written: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(f.out), 0o700); err != nil {
+		return err
+	}
+	if err := profile.Save(f.out, p); err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(env.Out, p)
+	}
+	if err := profile.Print(env.Out, p, notMeasured(&n, note)...); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Out, "wrote %s\n", printable(f.out))
+	return err
+}
+
+// measure shows how far it is.
+func (f *benchFlags) measure(
+	ctx context.Context, w io.Writer, n *probe.Node,
+) (*perf.Profile, string, error) {
+	capacity, err := memory()
+	if err != nil {
+		return nil, "", err
+	}
+	bar, done := progress.New(w, "measure", int64(n.Steps()), "steps"), int64(0)
+	defer bar.Done()
+	p, note, err := n.Measure(ctx, func() { done++; bar.Set(done) })
+	if err == nil {
+		p.Ram.Capacity = capacity
+	}
+	return p, note, err
+}
+
+// notMeasured says of what was left out why it was.
+func notMeasured(n *probe.Node, note string) (all []profile.Note) {
+	if len(n.Dirs) == 0 {
+		all = append(all, profile.Note{Source: "ssd", Text: "not measured: name folders with --ssd"})
+	}
+	if n.Samples == nil {
+		note = "not measured: name a dataset to read samples of"
+	}
+	if note != "" {
+		all = append(all, profile.Note{Source: "origin", Text: note})
+	}
+	return append(all, profile.Note{Source: "network to peers",
+		Text: "not measured: this daemon serves none yet"})
+}
+
+// mayReplace refuses to write over a profile that somebody wrote by hand.
+func mayReplace(path string) error {
+	old, err := profile.Load(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: there is a file that is no profile: remove it, or give --out another",
+			err)
+	case old.Measured == 0:
+		return usagef("%s was written by hand and is left as it is: give --out another file, or "+
+			"remove it", printable(path))
+	}
+	return nil
+}
+
+// memory is how much the machine has.
+func memory() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("ask how much memory there is: %w", err)
+	}
+	return int64(uint64(info.Totalram) * uint64(info.Unit)), nil
 }

@@ -33,6 +33,9 @@ type config struct {
 	// Trace is a folder that records every event and move, a file for each dataset, for
 	// `belady sim --replay`; empty records none.
 	Trace string `yaml:"trace"`
+	// Profile is a file that says what this node's sources give: docs/profile.md. Empty: that in
+	// Dir, if there is one and it was written by hand or measured less than a day ago.
+	Profile string `yaml:"profile"`
 	// IdleExitSeconds stops the daemon when no client has been connected for so long; 0 never.
 	IdleExitSeconds int `yaml:"idle_exit_seconds"`
 
@@ -163,6 +166,9 @@ var settings = []setting{
 		func(c *config, t []string) error { return c.Staging.parse(t[0]) }},
 	{"trace", "folder to record every event and move in (default none)", false,
 		func(c *config, t []string) error { c.Trace = t[0]; return nil }},
+	{"profile", "file that says what this node's disks give (default none: the one that 'belady " +
+		"bench tiers' wrote to --dir within a day)", false,
+		func(c *config, t []string) error { c.Profile = t[0]; return nil }},
 	{"idle-exit-seconds", "stop when no client has been connected for so long " +
 		"(default 0: never)", false,
 		func(c *config, t []string) error { return parseCount(&c.IdleExitSeconds, t[0]) }},

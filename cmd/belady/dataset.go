@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"belady/internal/core/dataset"
+	"belady/internal/progress"
 	"belady/internal/store/catalog"
 )
 
@@ -92,11 +93,11 @@ func newDatasetAddCommand(env *environment, asJSON *bool) *cobra.Command {
 // scanProgress shows a scan as one bar. It begins with the first object listed, so that a refused
 // name or URL prints its sentence and nothing else.
 func scanProgress(w io.Writer, title string) (report func(catalog.Progress), done func()) {
-	var bar progressBar
+	var bar progress.Bar
 	phase := catalog.Listing
 	report = func(p catalog.Progress) {
 		if bar == nil {
-			bar = newProgress(w, title, 0, "objects")
+			bar = progress.New(w, title, 0, "objects")
 		}
 		bar.Set(p.Objects)
 		if p.Phase != phase {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
@@ -149,47 +148,4 @@ func TestEnvironmentDefaults(t *testing.T) {
 	if err := new(environment).resolve(variables(nil)); err == nil {
 		t.Error("without HOME no folder is known, and nothing said so")
 	}
-}
-
-func TestLineProgress(t *testing.T) {
-	var out bytes.Buffer
-	now := time.Unix(0, 0)
-	bar := newLineProgress(&out, "scan", 0, "samples", func() time.Time { return now })
-	bar.Set(10) // too soon to speak
-	now = now.Add(progressPause)
-	bar.Set(2000)
-	bar.SetTotal(4000)
-	bar.Message("a line between")
-	now = now.Add(progressPause)
-	bar.Set(3000)
-	bar.Set(3500)
-	bar.Done()
-	want := "scan: 2,000 samples\na line between\nscan: 3,000 of 4,000 samples (75%)\n" +
-		"scan: 3,500 samples, done\n"
-	if out.String() != want {
-		t.Fatalf("got\n%swant\n%s", out.String(), want)
-	}
-}
-
-func TestProgressOffATerminalIsLines(t *testing.T) {
-	var out bytes.Buffer
-	bar := newProgress(&out, "read", 3<<20, "B")
-	bar.Set(1 << 20)
-	bar.Done()
-	if out.String() != "read: 1.0 MiB, done\n" {
-		t.Fatalf("got %q", out.String())
-	}
-}
-
-// The moving bar owns a goroutine; Done must end it, whether or not the total was reached.
-func TestTerminalProgressEnds(t *testing.T) {
-	for _, total := range []int64{0, 1 << 20, 9 << 20} {
-		var out bytes.Buffer
-		bar := newTerminalProgress(&out, "read", total, "B")
-		bar.Set(1 << 20)
-		bar.SetTotal(3 << 20)
-		bar.Message("a line between")
-		bar.Done()
-	}
-	goleak.VerifyNone(t)
 }

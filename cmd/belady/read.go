@@ -20,6 +20,7 @@ import (
 	"belady/internal/core/policy"
 	"belady/internal/node/daemon"
 	"belady/internal/node/wire"
+	"belady/internal/progress"
 	"belady/internal/store/origin/throttle"
 )
 
@@ -210,7 +211,7 @@ type loop struct {
 	errOut  io.Writer
 	rate    int64
 	report  readReport
-	bar     progressBar // while the loop runs
+	bar     progress.Bar // while the loop runs
 
 	before  client.Stats
 	fetched int64
@@ -221,7 +222,7 @@ type loop struct {
 
 func (l *loop) run(ctx context.Context) error {
 	total := int64(l.options.epochs) * int64(l.session.Info().Batches)
-	bar := newProgress(l.errOut, "reading", total, "batches")
+	bar := progress.New(l.errOut, "reading", total, "batches")
 	defer bar.Done()
 	l.bar = bar
 	var e *epochReport

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"belady/internal/progress"
 	"belady/internal/scenario"
 	"belady/internal/scenario/show"
 )
@@ -71,7 +72,7 @@ func runScenario(
 	cmd *cobra.Command, env *environment, s *scenario.Scenario, o scenario.Options,
 ) (*scenario.Report, error) {
 	cells, each, unit := s.Work(o.Only)
-	bar := newProgress(env.Err, s.Title, cells*each, unit)
+	bar := progress.New(env.Err, s.Title, cells*each, unit)
 	defer bar.Done()
 	var mu sync.Mutex
 	done := map[string]int64{}

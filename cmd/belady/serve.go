@@ -1,22 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
+	"io/fs"
 	"os"
-	"sync/atomic"
+	"path/filepath"
+	"slices"
 	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
+	"belady/internal/core/perf"
 	"belady/internal/node/daemon"
-	"belady/internal/node/event"
+	"belady/internal/node/eventlog"
+	"belady/internal/profile"
 	"belady/internal/store/origin"
 	"belady/internal/store/tier"
 	"belady/internal/store/tier/ssd"
@@ -46,12 +45,12 @@ func newServeCommand(env *environment) *cobra.Command {
 // checkMemory refuses more memory than the machine has: it would be found missing one slab at a
 // time, in the middle of a job.
 func checkMemory(ram byteSize) error {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return fmt.Errorf("ask how much memory there is: %w", err)
+	total, err := memory()
+	if err != nil {
+		return err
 	}
-	if total := byteSize(uint64(info.Totalram) * uint64(info.Unit)); ram > total {
-		return usagef("ram is %s, but this machine has %s: give less", ram, total)
+	if ram > byteSize(total) {
+		return usagef("ram is %s, but this machine has %s: give less", ram, byteSize(total))
 	}
 	return nil
 }
@@ -64,17 +63,21 @@ func serve(ctx context.Context, env *environment, c config) (err error) {
 	retry.ConcurrencyMax = c.Origin.Concurrency
 	retry.TotalTimeout = time.Duration(c.Origin.DeadlineSeconds) * time.Second
 	retry.AttemptTimeout = min(retry.AttemptTimeout, retry.TotalTimeout)
-	disks, err := openDisks(c.Ssd)
+	known, err := ratesOf(c)
 	if err != nil {
 		return err
 	}
-	log := newEventLog(env.Err)
-	defer log.close()
+	disks, err := openDisks(c.Ssd, known)
+	if err != nil {
+		return err
+	}
+	log := eventlog.New(env.Err)
+	defer log.Close()
 	cfg := daemon.Config{Dir: c.Dir, Socket: c.Socket, Version: version, RAM: int64(c.RAM),
 		Staging: int64(c.Staging), Trace: c.Trace,
 		IdleExit:    time.Duration(c.IdleExitSeconds) * time.Second,
 		Concurrency: c.Origin.Concurrency, Retry: retry,
-		OpenOrigin: env.OpenOrigin, Listen: log.listen, Layout: tier.Layout(c.Ssd.Layout)}
+		OpenOrigin: env.OpenOrigin, Listen: log.Listen, Layout: tier.Layout(c.Ssd.Layout)}
 	if disks != nil { // an interface that holds a nil would not be nil
 		cfg.Disks = disks
 		defer func() { err = errors.Join(err, disks.Close()) }()
@@ -86,85 +89,44 @@ func serve(ctx context.Context, env *environment, c config) (err error) {
 	return d.Run(ctx)
 }
 
+// ratesOf is what the profile says of folders' devices. One that was named is believed; that in Dir
+// only while it is fresh, or if somebody wrote it. A file that is no profile is refused.
+func ratesOf(c config) (func(path string) (perf.Rates, bool), error) {
+	path := cmp.Or(c.Profile, filepath.Join(c.Dir, profile.Name))
+	p, err := profile.Load(path)
+	switch {
+	case c.Profile == "" && errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, usagef("read the profile: %w", err)
+	}
+	age := time.Since(time.Unix(p.Measured, 0))
+	if c.Profile == "" && p.Measured != 0 && (age < 0 || age > 24*time.Hour) {
+		return nil, nil
+	}
+	return func(path string) (perf.Rates, bool) {
+		whole, err := filepath.Abs(path)
+		i := slices.IndexFunc(p.Disks, func(d perf.Disk) bool {
+			return err == nil && filepath.Clean(d.Name) == whole
+		})
+		if i < 0 {
+			return perf.Rates{}, false
+		}
+		rates := p.Disks[i].Rates()
+		return rates, len(rates.Random) > 0 && rates.Mixed > 0
+	}, nil
+}
+
 // openDisks takes the folders for samples on ssd: those of another daemon are refused.
-func openDisks(c ssdConfig) (*ssd.Disks, error) {
+func openDisks(
+	c ssdConfig, known func(path string) (perf.Rates, bool),
+) (*ssd.Disks, error) {
 	if len(c.Dirs) == 0 {
 		return nil, nil
 	}
-	o := ssd.Options{Free: int64(c.Free), WearBytesPerDay: int64(c.Wear)}
+	o := ssd.Options{Free: int64(c.Free), WearBytesPerDay: int64(c.Wear), Rates: known}
 	for _, d := range c.Dirs {
 		o.Dirs = append(o.Dirs, ssd.Dir{Path: d.Path, Quota: int64(d.Bytes)})
 	}
 	return ssd.Open(o)
-}
-
-// eventLog writes events as log lines: with colours on a terminal, plain elsewhere. Lines pass
-// through a bounded queue, so that a stuck reader of the log never holds up data: what does not
-// fit is counted and said later.
-type eventLog struct {
-	logger *slog.Logger
-	queue  chan event.Event
-	lost   atomic.Int64
-	quit   chan struct{}
-	done   chan struct{}
-}
-
-func newEventLog(w io.Writer) *eventLog {
-	var handler slog.Handler = slog.NewTextHandler(w, nil)
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		handler = tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly})
-	}
-	l := &eventLog{logger: slog.New(handler), queue: make(chan event.Event, 1024),
-		quit: make(chan struct{}), done: make(chan struct{})}
-	go l.run()
-	return l
-}
-
-// listen is an event.Listener.
-func (l *eventLog) listen(e event.Event) {
-	select {
-	case l.queue <- e:
-	default:
-		l.lost.Add(1)
-	}
-}
-
-func (l *eventLog) run() {
-	defer close(l.done)
-	for {
-		select {
-		case e := <-l.queue:
-			l.write(e)
-			continue
-		default:
-		}
-		select {
-		case e := <-l.queue:
-			l.write(e)
-		case <-l.quit:
-			return
-		}
-	}
-}
-
-func (l *eventLog) write(e event.Event) {
-	if n := l.lost.Swap(0); n > 0 {
-		l.logger.Warn("events were left out because the log could not be written", "count", n)
-	}
-	switch e.(type) {
-	case event.FetchFailed, event.Trouble, event.Tightened, event.Drifted, event.LogClosed,
-		event.LogDropped, event.LogFull, event.LogDirectory, event.LogWear:
-		l.logger.Warn(e.String(), "code", e.Code())
-	default:
-		l.logger.Info(e.String(), "code", e.Code())
-	}
-}
-
-// close writes out what is queued, unless the log is stuck.
-func (l *eventLog) close() {
-	close(l.quit)
-	select {
-	case <-l.done:
-	case <-time.After(time.Second):
-	}
 }

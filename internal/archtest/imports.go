@@ -90,6 +90,7 @@ var rules = []rule{
 		"a scenario is a file that becomes the simulator's input, never a store's nor the daemon's"},
 	{"internal/scenario/show", []string{"internal/scenario", "internal/chart"},
 		"showing results decides nothing and runs nothing"},
+	{"internal/progress", nil, "how far work is is told in numbers, whatever the work"},
 	{"internal/chart", nil, "pictures are drawn from numbers, whoever counted them"},
 
 	{"internal/archtest", nil, "the laws read the project as text and depend on none of it"},

@@ -9,8 +9,8 @@ import (
 
 // Step is one measured point of a curve.
 type Step struct {
-	At   int64 // so many threads, readers or bytes, as the curve says
-	Rate int64 // bytes a second, of all of them together
+	At   int64 `json:"at"`          // so many threads, readers or bytes, as the curve says
+	Rate int64 `json:"bytes_per_s"` // of all of them together
 }
 
 // Curve is a rate as a function of one number, by rising At.
@@ -49,6 +49,17 @@ func (c Curve) Best(most int64) int64 {
 		}
 	}
 	return best
+}
+
+// Widest is the fewest that give the curve's best rate: more would only queue.
+func (c Curve) Widest() int64 {
+	best := Step{At: 1}
+	for _, s := range c {
+		if s.Rate > best.Rate {
+			best = s
+		}
+	}
+	return best.At
 }
 
 // Most is where the curve ends.

@@ -2,11 +2,12 @@ package perf
 
 // Tier is a place of a node and what it gives.
 type Tier struct {
-	Name     string
-	Capacity int64 // bytes
-	Threads  int64 // how many read it at once; 0: as many as its curve of reads goes to
-	Read     Curve // bytes a second of all threads together, by threads
-	Write    Curve // the same of writes; may be empty where nobody measured
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity_bytes"`
+	// Threads is how many read it at once; 0: the fewest that read it the fastest.
+	Threads int64 `json:"threads,omitempty"`
+	Read    Curve `json:"read"`            // of all threads together, by threads
+	Write   Curve `json:"write,omitempty"` // the same; may be empty where nobody measured
 }
 
 // threads is how many read the tier at once.
@@ -14,7 +15,7 @@ func (t *Tier) threads() int64 {
 	if t.Threads > 0 {
 		return t.Threads
 	}
-	return max(t.Read.Most(), 1)
+	return t.Read.Widest()
 }
 
 // thread is what each of its readers gets.
@@ -23,8 +24,8 @@ func (t *Tier) thread() int64 { return t.Read.Rate(t.threads()) / t.threads() }
 // Disk is a tier on a device, of which more is known.
 type Disk struct {
 	Tier         // of large blocks
-	Random Curve // random reads with a deep queue, by the bytes of each; may be empty
-	Mixed  int64 // large reads and writes, half and half, both together; 0: not known
+	Random Curve `json:"random"` // random reads with a deep queue, by their bytes; may be empty
+	Mixed  int64 `json:"mixed"`  // large reads and writes, half and half, together; 0: not known
 }
 
 // thread is what each of its readers gets of samples of that size.
@@ -48,14 +49,14 @@ func (d *Disk) Rates() Rates {
 // Origin is what an origin gives.
 type Origin struct {
 	// Readers is bytes a second of all readers together, by how many read at once.
-	Readers Curve
+	Readers Curve `json:"readers"`
 	// Latency is ns from a request to the first byte of its answer.
-	Latency int64
+	Latency int64 `json:"latency_ns"`
 	// Concurrency is the most requests in flight; 0: as many as Readers goes to.
-	Concurrency int64
+	Concurrency int64 `json:"concurrency"`
 	// Size is the mean of the samples that Readers was measured with, whose rates then include the
 	// latency of each. Zero: rates are of bytes alone, and each sample costs the latency besides.
-	Size int64
+	Size int64 `json:"size_bytes"`
 }
 
 // concurrency is the most requests in flight.
@@ -79,12 +80,15 @@ func (o *Origin) cost(size, readers int64) int64 {
 
 // Profile is what the sources of a node give, measured or written by hand.
 type Profile struct {
-	Measured int64 // when, in seconds since 1970; 0: it is written by hand
-	Ram      Tier
-	Disks    []Disk
-	Origin   Origin
-	Peers    Curve // bytes a second of a link to a peer, by threads; empty: there are no peers
-	Decode   int64 // bytes a second of the node; 0: not known, and then it bounds nothing
+	// Measured is when, in seconds since 1970; 0: it is written by hand.
+	Measured int64  `json:"measured"`
+	Ram      Tier   `json:"ram"`
+	Disks    []Disk `json:"disks"`
+	Origin   Origin `json:"origin"`
+	// Peers is bytes a second of a link to a peer, by threads; empty: there are no peers.
+	Peers Curve `json:"peers,omitempty"`
+	// Decode is bytes a second of the node; 0: not known, and then it bounds nothing.
+	Decode int64 `json:"decode,omitempty"`
 }
 
 // Source is where a sample is read from.

@@ -29,6 +29,9 @@ func TestCurve(t *testing.T) {
 			t.Errorf("at most %d readers: %d, want %d", most, got, want)
 		}
 	}
+	if got := thesis.Widest(); got != 8 {
+		t.Errorf("the best rate is that of %d readers, want 8", got)
+	}
 	// Neither sizes nor rates of any magnitude overflow.
 	vast := perf.Curve{{1, 1}, {1 << 62, 1 << 62}}
 	if got := vast.Rate(1 << 61); got < 1<<60 || got > 1<<62 {

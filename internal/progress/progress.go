@@ -1,4 +1,6 @@
-package main
+// Package progress shows how far a long piece of work is: as a moving bar on a terminal, as lines
+// now and then elsewhere.
+package progress
 
 import (
 	"fmt"
@@ -13,9 +15,9 @@ import (
 	"golang.org/x/term"
 )
 
-// progressBar shows how far a long piece of work is. Methods may be called from any goroutine and
+// Bar shows how far a long piece of work is. Methods may be called from any goroutine and
 // as often as the caller likes: drawing happens at its own pace. Nothing may follow Done.
-type progressBar interface {
+type Bar interface {
 	// Set says how much is done so far.
 	Set(current int64)
 	// SetTotal says how much there is in all; zero means not known yet.
@@ -26,25 +28,25 @@ type progressBar interface {
 	Done()
 }
 
-// progressPause is how often plain progress speaks: rare enough for a batch system's log.
-const progressPause = 5 * time.Second
+// pause is how often plain progress speaks: rare enough for a batch system's log.
+const pause = 5 * time.Second
 
-// newProgress returns a moving bar when w is a terminal, else lines now and then. The unit is what
+// New returns a moving bar when w is a terminal, else lines now and then. The unit is what
 // is counted; "B" is bytes, shown as KiB, MiB and so on. A total of zero means not known yet.
-func newProgress(w io.Writer, title string, total int64, unit string) progressBar {
+func New(w io.Writer, title string, total int64, unit string) Bar {
 	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return newTerminalProgress(w, title, total, unit)
+		return newMoving(w, title, total, unit)
 	}
-	return newLineProgress(w, title, total, unit, time.Now)
+	return newLines(w, title, total, unit, time.Now)
 }
 
-// terminalProgress draws with mpb, which owns the drawing goroutine until Done.
-type terminalProgress struct {
+// moving draws with mpb, which owns the drawing goroutine until Done.
+type moving struct {
 	container *mpb.Progress
 	bar       *mpb.Bar
 }
 
-func newTerminalProgress(w io.Writer, title string, total int64, unit string) terminalProgress {
+func newMoving(w io.Writer, title string, total int64, unit string) moving {
 	container := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
 	counted := func(s decor.Statistics) string { return amount(s.Current, s.Total, unit) }
 	start := time.Now()
@@ -73,24 +75,24 @@ func newTerminalProgress(w io.Writer, title string, total int64, unit string) te
 		mpb.PrependDecorators(decor.Name(title+" ")),
 		mpb.AppendDecorators(decor.Any(counted), decor.Any(rate), decor.Any(left)))
 	bar.SetTotal(total, false)
-	return terminalProgress{container, bar}
+	return moving{container, bar}
 }
 
-func (p terminalProgress) Set(current int64)    { p.bar.SetCurrent(current) }
-func (p terminalProgress) SetTotal(total int64) { p.bar.SetTotal(total, false) }
+func (p moving) Set(current int64)    { p.bar.SetCurrent(current) }
+func (p moving) SetTotal(total int64) { p.bar.SetTotal(total, false) }
 
-func (p terminalProgress) Message(line string) {
+func (p moving) Message(line string) {
 	// A failed write to the terminal leaves nobody to tell.
 	_, _ = fmt.Fprintln(p.container, line)
 }
 
-func (p terminalProgress) Done() {
+func (p moving) Done() {
 	p.bar.SetTotal(p.bar.Current(), true)
 	p.container.Wait()
 }
 
-// lineProgress prints from the caller's own goroutine, so it needs none of its own.
-type lineProgress struct {
+// lines prints from the caller's own goroutine, so it needs none of its own.
+type lines struct {
 	out   io.Writer
 	title string
 	unit  string
@@ -102,42 +104,42 @@ type lineProgress struct {
 	spoken  time.Time
 }
 
-func newLineProgress(
+func newLines(
 	w io.Writer, title string, total int64, unit string, now func() time.Time,
-) *lineProgress {
-	return &lineProgress{out: w, title: title, unit: unit, now: now, total: total, spoken: now()}
+) *lines {
+	return &lines{out: w, title: title, unit: unit, now: now, total: total, spoken: now()}
 }
 
-func (p *lineProgress) Set(current int64) {
+func (p *lines) Set(current int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current = current
-	if now := p.now(); now.Sub(p.spoken) >= progressPause {
+	if now := p.now(); now.Sub(p.spoken) >= pause {
 		p.spoken = now
 		p.speak("")
 	}
 }
 
-func (p *lineProgress) SetTotal(total int64) {
+func (p *lines) SetTotal(total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total = total
 }
 
-func (p *lineProgress) Message(line string) {
+func (p *lines) Message(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintln(p.out, line)
 }
 
-func (p *lineProgress) Done() {
+func (p *lines) Done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total = p.current
 	p.speak(", done")
 }
 
-func (p *lineProgress) speak(end string) {
+func (p *lines) speak(end string) {
 	fmt.Fprintf(p.out, "%s: %s%s\n", p.title, amount(p.current, p.total, p.unit), end)
 }
 
