@@ -84,7 +84,11 @@ func printSsd(t *tabwriter.Writer, s *daemon.Status) error {
 	}
 	fmt.Fprintln(t, "SSD\tSTATE\tUSED\tOF\tFREE\tWRITTEN TODAY\tFAILURES")
 	for _, d := range s.Ssd {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", d.Path, d.State, bytes(d.Used),
+		state := d.State
+		if d.Buffered {
+			state += ", buffered: reads go through the page cache"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", d.Path, state, bytes(d.Used),
 			bytes(d.Quota), bytes(d.Free), bytes(d.WrittenToday), d.Failures)
 	}
 	if err := t.Flush(); err != nil {

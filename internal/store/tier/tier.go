@@ -109,6 +109,7 @@ const (
 	Unstable NoticeKind = "unstable" // a directory fails now and then; nothing is written to it
 	Down     NoticeKind = "down"     // a directory is gone, or another file system is there
 	Back     NoticeKind = "back"     // a directory is used again
+	Buffered NoticeKind = "buffered" // a directory is read and written through the page cache
 	Chosen   NoticeKind = "layout"   // which layout, and why
 	Worn     NoticeKind = "wear"     // the day's bytes are written: carrying stops
 	Removed  NoticeKind = "removed"  // the log of another dataset was removed to make room: Bytes
@@ -154,4 +155,5 @@ type DirUsage struct {
 	WrittenToday int64  `json:"written_today"`
 	WearBudget   int64  `json:"wear_budget"` // a day; 0: none
 	Failures     int64  `json:"failures"`
+	Buffered     bool   `json:"buffered"` // its file system cannot do without the page cache
 }

@@ -87,11 +87,20 @@ func (o *OS) Open(name string, how How) (File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if direct {
+	switch {
+	case direct:
 		return &directFile{osFile: osFile{f}, queue: o.join()}, nil
+	case how.Direct:
+		return bufferedFile{osFile{f}}, nil
 	}
 	return osFile{f}, nil
 }
+
+// bufferedFile is one that was to be direct.
+type bufferedFile struct{ osFile }
+
+// Buffered is for IsBuffered.
+func (bufferedFile) Buffered() bool { return true }
 
 // prepare locks a file and makes it direct, and tells whether it is.
 func prepare(f *os.File, how How) (direct bool, err error) {

@@ -125,3 +125,44 @@ func TestAllocateTooMuch(t *testing.T) {
 		t.Errorf("2^60 bytes: %v", err)
 	}
 }
+
+// TestBuffered: a file system without direct reads opens files as usual, and that can be seen. The
+// kernel has one such: ramfs, which only root mounts.
+func TestBuffered(t *testing.T) {
+	o, _ := open(t)
+	for _, how := range []vfs.How{{Create: true, Direct: true}, {Direct: true}, {}} {
+		f, err := o.Open("a", how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vfs.IsBuffered(f) {
+			t.Errorf("opened with %+v it is buffered", how)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("ramfs", dir, "ramfs", 0, ""); err != nil {
+		t.Logf("no ramfs here: %v", err)
+		return
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	small, err := vfs.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	f, err := small.Open("a", vfs.How{Create: true, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(make([]byte, vfs.Block), 0); err != nil || !vfs.IsBuffered(f) {
+		t.Errorf("buffered %v, %v", vfs.IsBuffered(f), err)
+	}
+}

@@ -35,7 +35,8 @@ type How struct {
 	// Create makes the file (0600) and the folders above it (0700); it must not exist yet.
 	Create bool
 	Write  bool
-	// Direct bypasses the page cache. Where a file system cannot, the file is opened as usual.
+	// Direct bypasses the page cache. Where a file system cannot, the file is opened as usual, and
+	// IsBuffered.
 	Direct bool
 	// Lock holds the file against every other Open with Lock until it is closed, or is ErrLocked.
 	Lock bool
@@ -52,6 +53,13 @@ type File interface {
 	// them: writing below never lacks space.
 	Allocate(bytes int64) error
 	Close() error
+}
+
+// IsBuffered tells whether a file that was opened with How.Direct goes through the page cache all
+// the same. Such a file has a method Buffered.
+func IsBuffered(f File) bool {
+	b, ok := f.(interface{ Buffered() bool })
+	return ok && b.Buffered()
 }
 
 // Entry is one thing in a folder.

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -124,6 +125,8 @@ type dir struct {
 	wear   int64 // bytes a day that carrying may write
 	health health
 	memo   memo
+	// buffered: its file system cannot bypass the page cache.
+	buffered atomic.Bool
 
 	mu       sync.Mutex
 	quota    int64
@@ -257,5 +260,5 @@ func (d *dir) usage(now time.Time) tier.DirUsage {
 	return tier.DirUsage{Path: d.path, State: d.health.state().String(), Quota: d.quota + apart,
 		Used: d.used, Total: space.Total, Free: space.Free, Floor: d.floor,
 		WrittenToday: d.memo.today(now), WearBudget: d.wear,
-		Failures: d.health.failures.Load()}
+		Failures: d.health.failures.Load(), Buffered: d.buffered.Load()}
 }

@@ -289,6 +289,38 @@ func TestReadNeverWorks(t *testing.T) {
 	}
 }
 
+// A file system without direct reads is used all the same, and told once.
+func TestBuffered(t *testing.T) {
+	files := vfstest.NewFaults(vfstest.NewCrash(9))
+	files.Add(vfstest.Rule{Op: vfstest.Open, Name: "*.seg", Buffered: true})
+	sizes := tiertest.Mixed(400, 23)
+	for restart := range 2 {
+		d := open(t, 64<<20, files)
+		told := make(chan tier.Notice, 1000)
+		config := sizes.Config(1)
+		config.Tell = func(n tier.Notice) { told <- n }
+		l := tiertest.Open(t, d, config)
+		sizes.PutAll(t, l)
+		sizes.GetAll(t, l)
+		if u := d.Usage()[0]; !u.Buffered || u.State != "ok" {
+			t.Errorf("restart %d: %+v", restart, u)
+		}
+		if err := errors.Join(l.Close(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		close(told)
+		n := 0
+		for notice := range told {
+			if notice.Kind == tier.Buffered && notice.Text != "" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("restart %d: told %d times", restart, n)
+		}
+	}
+}
+
 // A directory that is gone is left alone, and used again when it is there again.
 func TestDirectoryVanishes(t *testing.T) {
 	p := newPatient(t, 200, 64<<20)

@@ -241,6 +241,14 @@ func (l *log) fares(d *dir, s state, changed bool, err error) {
 	l.tell(n)
 }
 
+// opened looks at how a segment was opened, and says once of a directory that it is not direct.
+func (l *log) opened(f *file) {
+	if vfs.IsBuffered(f.io) && f.dir.buffered.CompareAndSwap(false, true) {
+		l.tell(tier.Notice{Kind: tier.Buffered, Dir: f.dir.path, Text: "its file system has no direct " +
+			"reads: they go through the page cache, which takes memory and processor time"})
+	}
+}
+
 // failed counts a failure of a directory's device.
 func (l *log) failed(d *dir, err error) {
 	s, changed := d.health.failed(l.now())

@@ -152,6 +152,7 @@ func (r *recovery) find(w *writer) error {
 			continue
 		}
 		f.writer = w
+		l.opened(f)
 		if err := l.add(f); err != nil {
 			return errors.Join(err, f.io.Close())
 		}

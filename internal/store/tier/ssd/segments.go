@@ -196,6 +196,7 @@ func (l *log) makeSegment(w *writer, slots uint32) (*file, error) {
 		d.release(h.FileBytes())
 		return nil, err
 	}
+	l.opened(f)
 	return f, nil
 }
 

@@ -35,6 +35,8 @@ type Rule struct {
 	Err   error         // what it fails with; nil: it does not
 	Flip  bool          // one bit is flipped in what is read or written
 	Delay time.Duration // before it begins
+	// Buffered lets a file that is opened go through the page cache, as far as anybody can tell.
+	Buffered bool
 }
 
 // Faults is a file system that fails by rules, on another one that does not.
@@ -110,14 +112,16 @@ func (f *Faults) hit(op Op, name string) error {
 
 // Open opens a file whose operations fail by the rules.
 func (f *Faults) Open(name string, how vfs.How) (vfs.File, error) {
-	if err := f.hit(Open, name); err != nil {
-		return nil, err
+	r := f.fault(Open, name)
+	time.Sleep(r.Delay)
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	file, err := f.below.Open(name, how)
 	if err != nil {
 		return nil, err
 	}
-	return &faultFile{file, f, name}, nil
+	return &faultFile{file, f, name, r.Buffered || vfs.IsBuffered(file)}, nil
 }
 
 // Remove removes a file.
@@ -154,9 +158,13 @@ func (f *Faults) Space() (vfs.Space, error) {
 
 type faultFile struct {
 	vfs.File
-	fs   *Faults
-	name string
+	fs       *Faults
+	name     string
+	buffered bool
 }
+
+// Buffered is for vfs.IsBuffered.
+func (f *faultFile) Buffered() bool { return f.buffered }
 
 func (f *faultFile) ReadAt(b []byte, at int64) (int, error) {
 	r := f.fs.fault(ReadAt, f.name)
