@@ -16,6 +16,7 @@ import (
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/sample"
+	"belady/internal/store/audit"
 	"belady/internal/store/vfs"
 )
 
@@ -88,7 +89,7 @@ type foundLogs struct {
 // foundLog is the log of one dataset: its folder in each directory that has one.
 type foundLog struct {
 	content [32]byte
-	folders []*logFolder
+	folders []*audit.Folder
 }
 
 func openLogs(env *environment, dirs []string) (*foundLogs, error) {
@@ -124,16 +125,16 @@ func (d *foundLogs) open(dir string) error {
 		return err
 	}
 	d.disks = append(d.disks, disk)
-	folders, foreign, err := listLogs(disk, dir)
+	folders, foreign, err := audit.List(disk, dir)
 	if err != nil {
 		return err
 	}
 	d.foreign = append(d.foreign, foreign...)
 	for _, f := range folders {
-		i := slices.IndexFunc(d.logs, func(l *foundLog) bool { return l.content == f.content })
+		i := slices.IndexFunc(d.logs, func(l *foundLog) bool { return l.content == f.Content })
 		if i < 0 {
 			i = len(d.logs)
-			d.logs = append(d.logs, &foundLog{content: f.content})
+			d.logs = append(d.logs, &foundLog{content: f.Content})
 		}
 		d.logs[i].folders = append(d.logs[i].folders, f)
 	}
@@ -149,45 +150,11 @@ func (d *foundLogs) Close() error {
 	return errors.Join(failed...)
 }
 
-// visit reads all segments of a log. whole: every byte of them; else what footers say, and only
-// slots without one.
+// visit reads all segments of a log; see audit.Folder.
 func (l *foundLog) visit(whole bool,
-	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
+	segment func(*audit.Segment) error, slot func(*audit.Segment, *audit.Slot) error) error {
 	for _, f := range l.folders {
-		for _, e := range f.segments {
-			if err := f.visit(e, whole, segment, slot); err != nil {
-				return fmt.Errorf("reading %s: %w", f.path(e.Name), err)
-			}
-		}
-	}
-	return nil
-}
-
-func (f *logFolder) visit(e vfs.Entry, whole bool,
-	segment func(*logSegment) error, slot func(*logSegment, *logSlot) error) error {
-	r, err := openSegment(f, e)
-	if r != nil {
-		defer r.Close()
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // it went while they were listed
-	}
-	if err != nil {
-		return err
-	}
-	if err := segment(r.logSegment); err != nil || r.unread != nil {
-		return err
-	}
-	read := r.indexed
-	if whole {
-		read = r.verified
-	}
-	for number := range r.slots {
-		s, err := read(number)
-		if err != nil {
-			s = &logSlot{number: number, damage: []string{"cannot be read: " + err.Error()}}
-		}
-		if err := slot(r.logSegment, s); err != nil {
+		if err := f.Visit(whole, segment, slot); err != nil {
 			return err
 		}
 	}
@@ -200,7 +167,7 @@ func (d *foundLogs) report(l *foundLog, whole bool) (*logReport, error) {
 	r := &logReport{Content: hex.EncodeToString(l.content[:]), Layout: "static",
 		Damaged: []logPart{}, Foreign: []string{}}
 	for _, f := range l.folders {
-		r.Foreign = append(r.Foreign, f.foreign...)
+		r.Foreign = append(r.Foreign, f.Foreign...)
 	}
 	all, _ := d.env.catalog().List() // one that cannot be read is not the log's fault
 	for _, info := range all {
@@ -232,48 +199,48 @@ func (r *logReport) holds(id sample.ID) bool {
 	return word < len(r.seen) && r.seen[word]&(1<<(id%64)) != 0
 }
 
-func (r *logReport) addSegment(s *logSegment) error {
+func (r *logReport) addSegment(s *audit.Segment) error {
 	r.Segments++
-	r.Bytes += s.bytes
-	for _, what := range s.damage {
-		if s.unread == nil {
-			r.Damaged = append(r.Damaged, logPart{File: s.path, What: what})
+	r.Bytes += s.Bytes
+	for _, what := range s.Damage {
+		if s.Unread == nil {
+			r.Damaged = append(r.Damaged, logPart{File: s.Path, What: what})
 		}
 	}
 	switch {
-	case s.unread == nil:
-		r.Of = max(r.Of, int64(s.header.Samples))
-	case slices.Contains(notOurs, s.unread):
-		r.Foreign = append(r.Foreign, fmt.Sprintf("%s (%v)", s.path, s.unread))
+	case s.Unread == nil:
+		r.Of = max(r.Of, int64(s.Header.Samples))
+	case s.Foreign():
+		r.Foreign = append(r.Foreign, fmt.Sprintf("%s (%v)", s.Path, s.Unread))
 	default:
-		r.Damaged = append(r.Damaged, logPart{File: s.path, What: s.unread.Error()})
+		r.Damaged = append(r.Damaged, logPart{File: s.Path, What: s.Unread.Error()})
 	}
 	return nil
 }
 
-func (r *logReport) addSlot(in *logSegment, s *logSlot) error {
-	if s.tag.Generation != 0 && !s.closed {
+func (r *logReport) addSlot(in *audit.Segment, s *audit.Slot) error {
+	if s.Tag.Generation != 0 && !s.Closed {
 		r.Open++
 	}
-	if s.tag.Order != 0 && s.tag.Generation > r.generation {
-		r.generation, r.Layout = s.tag.Generation, "carry"
-		r.Order, r.Epoch = fmt.Sprintf("%016x", s.tag.Order), s.tag.Epoch
+	if s.Tag.Order != 0 && s.Tag.Generation > r.generation {
+		r.generation, r.Layout = s.Tag.Generation, "carry"
+		r.Order, r.Epoch = fmt.Sprintf("%016x", s.Tag.Order), s.Tag.Epoch
 	}
 	fault := func(id *uint32, what string) {
-		if !s.unsure {
+		if !s.Unsure {
 			r.Damaged = append(r.Damaged,
-				logPart{File: in.path, Slot: &s.number, Sample: id, What: what})
+				logPart{File: in.Path, Slot: &s.Number, Sample: id, What: what})
 		}
 	}
-	for _, what := range s.damage {
+	for _, what := range s.Damage {
 		fault(nil, what)
 	}
-	for _, e := range s.records {
+	for _, e := range s.Records {
 		id := uint32(e.ID)
 		switch {
-		case !e.sound && s.unsure:
+		case !e.Sound && s.Unsure:
 			r.Torn++
-		case !e.sound:
+		case !e.Sound:
 			fault(&id, fmt.Sprintf("sample %d does not fit its sum", id))
 		case r.sizes != nil && (int64(id) >= r.Of || r.sizes.Size(e.ID) != e.Length):
 			fault(&id, fmt.Sprintf("sample %d has %d bytes, not the manifest's", id, e.Length))
@@ -284,7 +251,7 @@ func (r *logReport) addSlot(in *logSegment, s *logSlot) error {
 	return nil
 }
 
-func (r *logReport) add(e logRecord) {
+func (r *logReport) add(e audit.Record) {
 	r.Records++
 	word := int(e.ID / 64)
 	if word >= len(r.seen) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"belady/internal/core/sample"
+	"belady/internal/store/audit"
 )
 
 // What `log dump --json` prints, one object a line.
@@ -130,42 +131,42 @@ func (p *dumper) print(line fmt.Stringer) error {
 	return err
 }
 
-func (p *dumper) segment(s *logSegment) error {
-	line := segmentLine{Kind: "segment", File: s.path, Bytes: s.bytes}
-	if s.unread != nil {
-		line.Unread = s.unread.Error()
+func (p *dumper) segment(s *audit.Segment) error {
+	line := segmentLine{Kind: "segment", File: s.Path, Bytes: s.Bytes}
+	if s.Unread != nil {
+		line.Unread = s.Unread.Error()
 	} else {
-		line.ID, line.Slot, line.Slots = fmt.Sprintf("%016x", s.header.ID), s.header.SlotBytes, s.slots
-		line.Samples, line.Durable, line.Damage = s.header.Samples, s.durable, s.damage
+		line.ID, line.Slot, line.Slots = fmt.Sprintf("%016x", s.Header.ID), s.Header.SlotBytes, s.Slots
+		line.Samples, line.Durable, line.Damage = s.Header.Samples, s.Durable, s.Damage
 	}
 	return p.print(line)
 }
 
-func (p *dumper) slots(in *logSegment, s *logSlot) error {
-	if p.slot >= 0 && p.slot != int64(s.number) {
+func (p *dumper) slots(in *audit.Segment, s *audit.Slot) error {
+	if p.slot >= 0 && p.slot != int64(s.Number) {
 		return nil
 	}
-	line := slotLine{Kind: "slot", File: in.path, Slot: s.number, State: "unused",
-		Generation: s.tag.Generation, Durable: s.tag.Generation <= in.durable, Epoch: s.tag.Epoch,
-		Bucket: s.tag.Bucket, Records: len(s.records), Used: s.used, Damage: s.damage}
-	if s.tag.Order != 0 {
-		line.Order = fmt.Sprintf("%016x", s.tag.Order)
+	line := slotLine{Kind: "slot", File: in.Path, Slot: s.Number, State: "unused",
+		Generation: s.Tag.Generation, Durable: s.Tag.Generation <= in.Durable, Epoch: s.Tag.Epoch,
+		Bucket: s.Tag.Bucket, Records: len(s.Records), Used: s.Used, Damage: s.Damage}
+	if s.Tag.Order != 0 {
+		line.Order = fmt.Sprintf("%016x", s.Tag.Order)
 	}
-	if s.tag.Generation != 0 {
-		line.State = map[bool]string{false: "open", true: "closed"}[s.closed]
+	if s.Tag.Generation != 0 {
+		line.State = map[bool]string{false: "open", true: "closed"}[s.Closed]
 	}
 	if p.sample < 0 {
 		if err := p.print(line); err != nil {
 			return err
 		}
 	}
-	for _, e := range s.records {
+	for _, e := range s.Records {
 		if p.sample >= 0 && p.sample != int64(e.ID) {
 			continue
 		}
-		if err := p.print(recordLine{Kind: "record", File: in.path, Slot: s.number,
-			Generation: s.tag.Generation, Sample: e.ID, At: e.At, Length: e.Length,
-			Sum: fmt.Sprintf("%08x", e.Sum), Sound: e.sound}); err != nil {
+		if err := p.print(recordLine{Kind: "record", File: in.Path, Slot: s.Number,
+			Generation: s.Tag.Generation, Sample: e.ID, At: e.At, Length: e.Length,
+			Sum: fmt.Sprintf("%08x", e.Sum), Sound: e.Sound}); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,8 @@ var rules = []rule{
 	{"internal/store/tier/...", []string{"internal/core/...", "internal/store/arena",
 		"internal/store/probe", "internal/store/segment", "internal/store/vfs", "internal/store/tier"},
 		"a tier that knew another would decide where samples go; that is the pump's"},
+	{"internal/store/audit", []string{"internal/store/segment", "internal/store/vfs"},
+		"an audit reads logs by their format alone: what wrote them it cannot know"},
 	{"internal/store/jobs", []string{"internal/core/..."},
 		"the record of jobs keeps what was delivered and knows neither origins nor memory"},
 	{"internal/store/catalog", []string{"internal/core/...", "internal/store/origin",
