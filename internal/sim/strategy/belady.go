@@ -43,18 +43,34 @@ func belady(s *setting) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	l.homes = homes
-	seen := make([]bool, len(s.job.Sizes))
+	l.live(homes)
 	lists, err := s.byFirstUse(func(_ int, id sample.ID) (int, int) {
-		node, tier, ok := homes.Of(id)
-		if !ok || seen[id] {
+		words := l.has.of(id)
+		if len(words) == 0 || words[0]&homed == 0 {
 			return 0, -1
 		}
+		node, tier, _ := homes.Of(id)
 		return node, s.tierOf(tier)
-	}, func(_ int, id sample.ID) { seen[id] = true })
+	}, func(_ int, id sample.ID) { l.has.of(id)[0] &^= homed })
 	if err != nil {
 		return Result{}, err
 	}
+	l.live(homes)
 	l.fillAll(lists)
 	return l.run()
+}
+
+// live marks the samples that have homes.
+func (l *loop) live(homes *plan.Homes) {
+	l.homes = homes
+	for id := range l.job.Sizes {
+		id := sample.ID(id)
+		// Empty samples fit into a tier that is not there.
+		if _, tier, ok := homes.Of(id); ok && l.tierOf(tier) >= 0 {
+			l.has.of(id)[0] |= homed
+		}
+		if _, ok := homes.Second(id); ok && l.ram() >= 0 {
+			l.has.of(id)[0] |= twice
+		}
+	}
 }

@@ -12,17 +12,36 @@ import (
 type held struct {
 	tiers int
 	words []uint64
+	sum   uint64 // of words that were touched: nobody wants it, but it must be computed
 }
 
-// coming is the bit, in the word of a sample's first tier, that says that it is on its way from
-// the origin to its home.
-const coming = 1 << maxNodes
+// The bits above the nodes', in the word of a sample's first tier.
+const (
+	coming = 1 << (63 - iota) // it is on its way from the origin to its home
+	homed                     // it has a home: asking core/plan for every sample costs a miss
+	twice                     // it has a second one
+	others = coming | homed | twice
+)
 
 func newHeld(samples, tiers int) *held {
-	return &held{tiers, make([]uint64, samples*tiers)}
+	return &held{tiers: tiers, words: make([]uint64, samples*tiers)}
 }
 
 func (h *held) of(id sample.ID) []uint64 { return h.words[int(id)*h.tiers:][:h.tiers] }
+
+// touched is how many samples touch brings near at a time.
+const touched = 64
+
+// touch brings what is known of samples near, all together: looked up one by one, in a table that
+// no cache holds, each would be waited for.
+func (h *held) touch(ids []sample.ID) {
+	if h.tiers == 0 {
+		return
+	}
+	for _, id := range ids {
+		h.sum += h.words[int(id)*h.tiers]
+	}
+}
 
 // put gives a node the sample. It is on its way no longer.
 func (h *held) put(node, tier int, id sample.ID) {
@@ -37,7 +56,7 @@ func (h *held) anywhere(id sample.ID) bool {
 	for _, word := range h.of(id) {
 		all |= word
 	}
-	return all != 0
+	return all&^(homed|twice) != 0
 }
 
 // choose takes the fastest source that has the sample, if it is not slower than the origin.
@@ -47,7 +66,7 @@ func (l *loop) choose(node int, id sample.ID) (option, bool) {
 	}
 	words := l.has.of(id)
 	for _, o := range l.options {
-		word := words[o.tier] &^ coming
+		word := words[o.tier] &^ others
 		if o.own {
 			word &= 1 << node
 		}
@@ -109,11 +128,18 @@ func (l *loop) keep(w *flow) {
 		}
 		return
 	}
-	if node, tier, ok := l.homes.Of(w.id); ok && w.place == Origin {
+	words := l.has.of(w.id)
+	if len(words) == 0 || words[0]&homed == 0 {
+		return
+	}
+	if w.place == Origin {
+		node, tier, _ := l.homes.Of(w.id)
 		l.has.put(node, l.tierOf(tier), w.id)
 	}
-	if node, ok := l.homes.Second(w.id); ok && node == w.node {
-		l.has.put(node, l.ram(), w.id)
+	if words[0]&twice != 0 {
+		if node, _ := l.homes.Second(w.id); node == w.node {
+			l.has.put(node, l.ram(), w.id)
+		}
 	}
 }
 
@@ -121,17 +147,16 @@ func (l *loop) keep(w *flow) {
 // that; if not, the thread reads the origin through the home, and others may wait for it.
 func (l *loop) join(f int) bool {
 	w := &l.flows[f]
-	home, _, ok := l.homes.Of(w.id)
-	if !ok {
+	words := l.has.of(w.id)
+	if len(words) == 0 || words[0]&homed == 0 {
 		return false
 	}
-	words := l.has.of(w.id)
 	if words[0]&coming == 0 {
 		words[0] |= coming
 		return false
 	}
 	w.place = Peer
-	if home == w.node {
+	if home, _, _ := l.homes.Of(w.id); home == w.node {
 		w.place = Ram
 	}
 	for g := range l.flows {
@@ -169,7 +194,7 @@ func (h *held) holder(id sample.ID) int {
 	for _, word := range h.of(id) {
 		all |= word
 	}
-	if all == 0 {
+	if all &^= others; all == 0 {
 		return -1
 	}
 	return bits.TrailingZeros64(all)

@@ -260,6 +260,9 @@ func (l *loop) feed(r *reader) error {
 		if !wanted && (l.blocking || !room) || l.blocking && l.ends != never {
 			return nil
 		}
+		if l.placed && r.at%touched == 0 {
+			l.has.touch(r.ids[r.at:min(r.at+touched, len(r.ids))])
+		}
 		if first {
 			r.open(l.batch, min(r.lists.batch, len(r.ids)-r.at), l.now)
 		}

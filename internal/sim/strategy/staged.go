@@ -121,9 +121,6 @@ func lbannDynamic(s *setting) (Result, error) {
 
 // deepioAny delivers what the nodes' ram has, whatever the order says.
 func deepioAny(s *setting) (Result, error) {
-	if s.ram() < 0 {
-		return Result{Unsupported: "there is no ram tier, and nothing else is read"}, nil
-	}
 	l, err := s.newLoop(rules{placed: true})
 	if err != nil {
 		return Result{}, err
@@ -131,6 +128,9 @@ func deepioAny(s *setting) (Result, error) {
 	var pool []sample.ID
 	for _, shard := range l.prestage(byTurn, s.ramOnly()) {
 		pool = append(pool, shard...)
+	}
+	if len(pool) == 0 {
+		return Result{Unsupported: "no node's ram holds a sample, and nothing else is read"}, nil
 	}
 	if len(pool) < len(s.job.Sizes) {
 		l.result.Note = coverage(len(pool), len(s.job.Sizes))
@@ -196,7 +196,7 @@ func (s *setting) shards() (Result, error) {
 	cycles, held := make([]cycle, s.Nodes), 0
 	for node, shard := range l.prestage(byTurn, s.allTiers()) {
 		if len(shard) == 0 {
-			return Result{Unsupported: "a node has no tier for a shard, and nothing else is read"}, nil
+			return Result{Unsupported: "a node has no room for a sample, and nothing else is read"}, nil
 		}
 		cycles[node] = cycle{ids: shard, draws: s.draws() + draws(node)}
 		held += len(shard)

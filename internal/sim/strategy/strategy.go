@@ -20,9 +20,8 @@ import (
 // Engine names this model in results, beside the others that a scenario can be run by.
 const Engine = "model"
 
-// maxNodes bounds the cluster: who has a sample is a bit each in one word, and one bit is kept
-// for "on its way".
-const maxNodes = 63
+// maxNodes bounds the cluster: who has a sample is a bit each in one word, beside a few others.
+const maxNodes = 60
 
 // Cluster is the machines. Rates are bytes a second.
 type Cluster struct {

@@ -1,0 +1,205 @@
+package strategy_test
+
+import (
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"belady/internal/core/order"
+	"belady/internal/core/perf"
+	"belady/internal/sim/strategy"
+)
+
+// ordered are the strategies that deliver the job's order, and so all of its samples.
+var ordered = []string{"perfect", "naive", "staging", "deepio-ordered", "lbann-dynamic",
+	"lbann-preload", "locality-aware", "nopfs", "belady"}
+
+// drawn is a small cluster and job: fast and slow tiers, few nodes, wide and narrow sizes. Epochs
+// read every sample.
+func drawn(t *rapid.T) *strategy.Scenario {
+	nodes := rapid.IntRange(1, 6).Draw(t, "nodes")
+	batch := rapid.IntRange(1, 8).Draw(t, "batch")
+	samples := nodes * batch * rapid.IntRange(2, 40).Draw(t, "batches")
+	seed := rapid.Uint64Range(1, 1000).Draw(t, "seed")
+	mean := rapid.Float64Range(0.1, 4).Draw(t, "mean")
+	sizes := strategy.Normal(samples, mean*mb,
+		mean*mb*rapid.Float64Range(0, 1).Draw(t, "deviation"), seed)
+	var bytes int64
+	for _, s := range sizes {
+		bytes += int64(s)
+	}
+	c := listing()
+	c.Nodes, c.Shared = nodes, rapid.Bool().Draw(t, "shared")
+	c.Staging.Capacity = 1 + int64(rapid.Float64Range(0, 0.5).Draw(t, "staging")*float64(bytes))
+	c.Compute = rapid.Float64Range(10, 1000).Draw(t, "compute") * mb
+	tiers := c.Tiers
+	c.Tiers = nil
+	for _, tier := range tiers {
+		share := rapid.Float64Range(-0.5, 1.5).Draw(t, tier.Name)
+		tier.Capacity = int64(share * float64(bytes) / float64(nodes))
+		tier.Threads = rapid.Int64Range(1, 4).Draw(t, "threads")
+		if tier.Capacity > 0 {
+			c.Tiers = append(c.Tiers, tier)
+		}
+	}
+	spec := order.Spec{Kind: order.Distributed, Samples: samples, Seed: int64(seed), World: nodes,
+		Batch: batch}
+	return &strategy.Scenario{Cluster: c, Jobs: []strategy.Job{{Order: spec, Sizes: sizes,
+		Epochs: rapid.IntRange(1, 4).Draw(t, "epochs")}}}
+}
+
+func sum[T int64 | float64 | uint32](all []T) (total float64) {
+	for _, n := range all {
+		total += float64(n)
+	}
+	return total
+}
+
+func try(t *rapid.T, s *strategy.Scenario, name string) strategy.Result {
+	r, err := strategy.Run(s, name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+// Law: no strategy beats the lower bound, all bytes come from somewhere, times add up, and nothing
+// reads less of the origin than the dataset once and then what the nodes' tiers cannot hold.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawn(t)
+		job := s.Jobs[0]
+		dataset, pool := sum(job.Sizes), 0.0
+		for _, tier := range s.Tiers {
+			pool += float64(tier.Capacity) * float64(s.Nodes)
+		}
+		least := dataset + float64(job.Epochs-1)*max(0, dataset-pool)
+		bound := try(t, s, "perfect").Seconds
+		for _, name := range ordered[1:] {
+			r := try(t, s, name)
+			if r.Unsupported != "" {
+				continue
+			}
+			// Batches that are dealt anew are others, with a bound of their own: Stall says it.
+			if r.Seconds < bound*(1-1e-9) && name != "locality-aware" {
+				t.Errorf("%s: %v s, the lower bound is %v", name, r.Seconds, bound)
+			}
+			if read := sum(r.Bytes[:]); read != dataset*float64(job.Epochs) {
+				t.Errorf("%s: %v bytes were read of %v", name, read, dataset*float64(job.Epochs))
+			}
+			if all := r.Prestage + sum(r.Epochs); math.Abs(all/r.Seconds-1) > 1e-9 ||
+				len(r.Epochs) != job.Epochs || r.Stall < -1e-9*r.Seconds {
+				t.Errorf("%s: %+v", name, r)
+			}
+			if float64(r.OriginBytes()) < least {
+				t.Errorf("%s: %d bytes of the origin, at least %v", name, r.OriginBytes(), least)
+			}
+			if s.Shared {
+				if fastest := float64(s.Origin.Best(int64(s.Nodes))); float64(r.OriginBytes()) >
+					r.Seconds*fastest*(1+1e-9) {
+					t.Errorf("%s: %d bytes in %v s through a pipe of %v a second", name,
+						r.OriginBytes(), r.Seconds, fastest)
+				}
+			}
+		}
+	})
+}
+
+// Law: equal scenarios give equal results.
+func TestEqual(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawn(t)
+		for _, name := range strategy.Names() {
+			if a, b := try(t, s, name), try(t, s, name); !reflect.DeepEqual(a, b) {
+				t.Errorf("%s: %+v, then %+v", name, a, b)
+			}
+		}
+	})
+}
+
+// Law: Belady reads the origin as little as can be: what has a home once, the rest every epoch.
+// Samples are small against the pool, so that what does not fit into its last gap is little.
+func TestBeladyReachesTheLeast(t *testing.T) {
+	for _, p := range thesis {
+		s := trained(listing(), p.samples/100*100, p.epochs, p.mean, p.deviation, 1)
+		r := run(t, s, "belady")
+		dataset, pool := sum(s.Jobs[0].Sizes), 4*153600.0*mb
+		least := dataset + float64(p.epochs-1)*max(0, dataset-pool)
+		if got := float64(r.OriginBytes()) / least; got < 1 || got > 1.001 {
+			t.Errorf("%s: %.5f of the least", p.name, got)
+		}
+	}
+}
+
+// Law: more ram is never slower, but for the chance of which samples are in it.
+func TestMoreIsNotSlower(t *testing.T) {
+	for _, name := range []string{"nopfs", "belady"} {
+		before := math.Inf(1)
+		for _, ram := range []int64{0, 5, 10, 20, 40, 60} {
+			c := listing()
+			c.Tiers = c.Tiers[:1]
+			if c.Tiers[0].Capacity = ram * 100 * mb; ram == 0 {
+				c.Tiers = nil
+			}
+			r := run(t, trained(c, 10_000, 5, 2, 0.2, 1), name)
+			if r.Seconds > before*1.005 {
+				t.Errorf("%s: %v s with %d00 MB of ram, %v with less", name, r.Seconds, ram, before)
+			}
+			before = r.Seconds
+		}
+	}
+}
+
+// Two nodes, a sample each: both get half of what two readers get until the smaller has arrived,
+// the larger then all that one reader gets.
+func TestByHand(t *testing.T) {
+	s := &strategy.Scenario{
+		Cluster: strategy.Cluster{Nodes: 2, Compute: 100 * mb, Preprocess: 200 * mb,
+			Staging: perf.Tier{Capacity: 1000 * mb, Threads: 2}, Origin: steps(1, 60, 2, 80)},
+		Jobs: []strategy.Job{{Epochs: 1, Sizes: []uint32{10 * mb, 20 * mb},
+			Order: order.Spec{Kind: order.Sequential, Samples: 2, World: 2, Batch: 1}}}}
+	arrived := 10.0/40 + 10.0/60
+	for name, want := range map[string]float64{
+		"perfect": 0.2, "staging": arrived + 0.2, "nopfs": arrived + 0.2,
+		"naive": arrived + 0.1 + 0.2} {
+		if got := run(t, s, name).Seconds; math.Abs(got-want) > 1e-12 {
+			t.Errorf("%s: %v s, by hand %v", name, got, want)
+		}
+	}
+	s.Shared, s.Staging.Threads = true, 1 // one thread a node: each has a node's share either way
+	if got := run(t, s, "staging").Seconds; math.Abs(got-arrived-0.2) > 1e-12 {
+		t.Errorf("shared: %v s, by hand %v", got, arrived+0.2)
+	}
+}
+
+// What the model cannot run is refused with what it can.
+func TestBad(t *testing.T) {
+	for want, change := range map[string]func(s *strategy.Scenario){
+		"1 to 60 nodes, not 0": func(s *strategy.Scenario) { s.Nodes = 0 },
+		"compute is 0":         func(s *strategy.Scenario) { s.Compute = 0 },
+		"a rate is below 0":    func(s *strategy.Scenario) { s.Peers = -1 },
+		"staging is 0 bytes":   func(s *strategy.Scenario) { s.Staging.Capacity = 0 },
+		"one job, not 0":       func(s *strategy.Scenario) { s.Jobs = nil },
+		"origin: has no steps": func(s *strategy.Scenario) { s.Origin = nil },
+		"tier ssd is 0 bytes":  func(s *strategy.Scenario) { s.Tiers[1].Capacity = 0 },
+		"tier ram: has no":     func(s *strategy.Scenario) { s.Tiers[0].Read = nil },
+		"epochs is 0":          func(s *strategy.Scenario) { s.Jobs[0].Epochs = 0 },
+		"order has 3 ranks":    func(s *strategy.Scenario) { s.Jobs[0].Order.World = 3 },
+		"known only as":        func(s *strategy.Scenario) { s.Jobs[0].Order.Kind = order.Explicit },
+		"give one a sample":    func(s *strategy.Scenario) { s.Jobs[0].Sizes = nil },
+		"has no whole batch":   func(s *strategy.Scenario) { s.Jobs[0].Order.Batch = 1 << 20 },
+	} {
+		s := trained(listing(), 1000, 1, 1, 0, 1)
+		change(s)
+		if _, err := strategy.Run(s, "nopfs"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("expected %q: %v", want, err)
+		}
+	}
+	_, err := strategy.Run(trained(listing(), 1000, 1, 1, 0, 1), "magic")
+	if err == nil || !strings.Contains(err.Error(), "use one of perfect, naive") {
+		t.Errorf("an unknown strategy: %v", err)
+	}
+}
