@@ -82,7 +82,10 @@ func (e modelEngine) cluster(ctx context.Context, c cell) *strategy.Scenario {
 		s.Failures = append(s.Failures, strategy.Failure{Node: f.Node, At: f.Epoch,
 			Refill: f.Then == Refill})
 	}
-	s.Progress = func(done, all int64) { e.o.Progress(c.name(), done, all) }
+	s.Progress = func(done, all int64) bool {
+		e.o.Progress(c.name(), done, all)
+		return ctx.Err() == nil
+	}
 	return s
 }
 

@@ -7,6 +7,10 @@ func perfect(s *setting) (Result, error) {
 	if err != nil {
 		return result, err
 	}
+	all, err := a.reads(s.job.Epochs)
+	if err != nil {
+		return result, err
+	}
 	for e := range s.job.Epochs {
 		l, err := a.epoch(e)
 		if err != nil {
@@ -19,8 +23,8 @@ func perfect(s *setting) (Result, error) {
 		a.close(e)
 		result.Epochs = append(result.Epochs, float64(bytes)*s.compute)
 		result.Seconds += result.Epochs[e]
-		if s.Progress != nil {
-			s.Progress(int64(e+1), int64(s.job.Epochs))
+		if err := s.progress(all/int64(s.job.Epochs)*int64(e+1), all); err != nil {
+			return result, err
 		}
 	}
 	return result, nil

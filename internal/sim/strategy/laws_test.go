@@ -1,6 +1,7 @@
 package strategy_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"strings"
@@ -201,5 +202,27 @@ func TestBad(t *testing.T) {
 	_, err := strategy.Run(trained(listing(), 1000, 1, 1, 0, 1), "magic")
 	if err == nil || !strings.Contains(err.Error(), "use one of perfect, naive") {
 		t.Errorf("an unknown strategy: %v", err)
+	}
+}
+
+// A run tells how far it is, and ends when it is told to.
+func TestStopped(t *testing.T) {
+	s := trained(listing(), 100_000, 2, 0.1, 0, 1)
+	for _, name := range strategy.Names() {
+		var calls, last int64
+		s.Progress = func(done, all int64) bool {
+			if calls++; all != 200_000 || done <= last || done > all {
+				t.Errorf("%s: %d of %d after %d", name, done, all, last)
+			}
+			last = done
+			return true
+		}
+		if run(t, s, name); calls < 2 {
+			t.Errorf("%s told its progress %d times", name, calls)
+		}
+		s.Progress = func(int64, int64) bool { return false }
+		if _, err := strategy.Run(s, name); !errors.Is(err, strategy.ErrStopped) {
+			t.Errorf("%s did not stop: %v", name, err)
+		}
 	}
 }

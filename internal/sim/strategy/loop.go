@@ -356,8 +356,10 @@ func (l *loop) stage(f int) error {
 	if b.left--; b.left == 0 {
 		b.ready, b.last, l.staged = l.now, w.size, true
 	}
-	if l.done++; l.done&0xffff == 0 && l.Progress != nil {
-		l.Progress(l.done, l.all)
+	if l.done++; l.done&0xffff == 0 {
+		if err := l.progress(l.done, l.all); err != nil {
+			return err
+		}
 	}
 	return l.feed(r)
 }

@@ -18,6 +18,16 @@ type setting struct {
 	slope   []float64 // bytes a second of one thread, by the nodes that read the origin
 	options []option  // other sources than the origin, the fastest first
 	places  []Place   // of each tier
+	runs    int64     // that the strategy makes of the scenario
+	ran     int64     // of them
+}
+
+// progress tells how far the strategy is.
+func (s *setting) progress(done, all int64) error {
+	if s.Progress != nil && !s.Progress((s.ran*all+done)/s.runs, all) {
+		return ErrStopped
+	}
+	return nil
 }
 
 // option is a source to choose: a tier, the node's own or a peer's.
@@ -32,7 +42,7 @@ func settle(s *Scenario) (*setting, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	set := &setting{Scenario: s, job: &s.Jobs[0], compute: 1 / s.Compute,
+	set := &setting{Scenario: s, job: &s.Jobs[0], compute: 1 / s.Compute, runs: 1,
 		threads: int(max(s.Staging.Threads, 1))}
 	for _, size := range set.job.Sizes {
 		set.bytes += int64(size)

@@ -170,17 +170,19 @@ func (c *cycle) fill(ids []sample.ID) {
 // could hold the whole dataset, the published figures are those of reading everything from the
 // origin; they are given then, with what shards would take beside them.
 func parallelStaging(s *setting) (Result, error) {
-	proper, err := s.shards()
-	if err != nil || proper.Unsupported != "" {
-		return proper, err
-	}
 	var capacity int64
 	for _, t := range s.Tiers {
 		capacity += t.Capacity
 	}
 	if s.bytes > capacity {
-		return proper, nil
+		return s.shards()
 	}
+	s.runs = 2
+	proper, err := s.shards()
+	if err != nil {
+		return Result{}, err
+	}
+	s.ran = 1
 	result, err := staging(s)
 	result.Note = fmt.Sprintf("as published where one node holds the dataset: read as strategy "+
 		"staging; a shard on each node would take %.2f s", proper.Seconds)

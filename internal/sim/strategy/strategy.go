@@ -9,6 +9,7 @@
 package strategy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,8 +59,13 @@ type Scenario struct {
 	Cluster
 	Jobs     []Job
 	Failures []Failure
-	Progress func(done, all int64) // samples read; may be nil
+	// Progress, if given, is told now and then how many samples of all were read. False ends the
+	// run with ErrStopped.
+	Progress func(done, all int64) bool
 }
+
+// ErrStopped means that Progress ended a run.
+var ErrStopped = errors.New("stopped")
 
 // Place is where a sample was read from.
 type Place uint8
