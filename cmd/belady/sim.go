@@ -124,6 +124,7 @@ type simReport struct {
 	Mean           time.Duration `json:"mean_epoch_ns"`
 	Roofline       time.Duration `json:"roofline_ns"`
 	Ratio          float64       `json:"times_roofline"`
+	Binding        string        `json:"binding"` // the resource that Roofline is of
 	MinOriginBytes int64         `json:"min_origin_bytes"`
 	MinSsdBytes    int64         `json:"min_ssd_bytes"`
 }
@@ -272,7 +273,7 @@ func simulateOne(s sim.Scenario) (simReport, error) {
 		return simReport{}, err
 	}
 	report := simReport{Policy: s.Plan.Rule.Name, Roofline: time.Duration(bound.Epoch()),
-		MinOriginBytes: bound.OriginBytes, MinSsdBytes: bound.SsdBytes}
+		Binding: bound.Binding, MinOriginBytes: bound.OriginBytes, MinSsdBytes: bound.SsdBytes}
 	epochs := result.ByEpoch()
 	for _, e := range epochs {
 		stall := map[string]time.Duration{}
@@ -295,7 +296,7 @@ func simulateOne(s sim.Scenario) (simReport, error) {
 func printSim(w io.Writer, reports []simReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "policy\tepoch\ttime\tstall: origin\tssd\tarena\torder\tfrom origin\tfrom ssd\t"+
-		"÷ roofline\t")
+		"÷ roofline, of\t")
 	for _, r := range reports {
 		for _, e := range r.Epochs {
 			fmt.Fprintf(t, "%s\t%d\t%s\t", r.Policy, e.Epoch, seconds(e.Time))
@@ -306,10 +307,10 @@ func printSim(w io.Writer, reports []simReport) error {
 				humanize.Bytes(uint64(e.SsdBytes)))
 		}
 		if len(r.Epochs) > 1 {
-			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t\tless kept: %s\t%s\t%.3f\t\n", r.Policy,
+			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t\tless kept: %s\t%s\t%.3f, %s\t\n", r.Policy,
 				r.Epochs[len(r.Epochs)-1].Epoch, seconds(r.Mean),
 				humanize.Bytes(uint64(r.MinOriginBytes)), humanize.Bytes(uint64(r.MinSsdBytes)),
-				r.Ratio)
+				r.Ratio, r.Binding)
 		}
 	}
 	return t.Flush()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"belady/internal/core/job"
+	"belady/internal/core/perf"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
 )
@@ -10,27 +11,26 @@ import (
 // counted as keeping; samples staged when one epoch ends and wanted when the next begins can take
 // a run a little below it.
 type Bound struct {
-	Compute     pump.Instant // a rank's compute in a whole epoch
-	Origin      pump.Instant // the origin's least time for OriginBytes
-	Ssd         pump.Instant // the ssd's least time for SsdBytes, and for as many carried along
-	OriginBytes int64        // of an epoch after the first: the dataset less what is kept
-	SsdBytes    int64        // of the rest, what ram does not keep
-	Requests    int64        // for the origin's bytes
+	perf.Bound        // the least time of an epoch after the first, and what binds it
+	OriginBytes int64 // of such an epoch: the dataset less what is kept
+	SsdBytes    int64 // of the rest, what ram does not keep
+	Requests    int64 // for the origin's bytes
 }
 
 // Epoch is the least time of an epoch after the first.
-func (b Bound) Epoch() pump.Instant { return max(b.Compute, b.Origin, b.Ssd) }
+func (b Bound) Epoch() pump.Instant { return pump.Instant(b.Ns) }
 
 // Roofline computes the bound: the longest of the ranks' compute, the bytes the origin must send,
 // the requests it must answer, and the bytes that must go through the ssd.
 func Roofline(s *Scenario) (Bound, error) {
 	var b Bound
+	var l perf.Load
 	for _, r := range s.Readings {
 		_, _, batches, err := job.Begin(r, false)
 		if err != nil {
 			return Bound{}, err
 		}
-		b.Compute = max(b.Compute, pump.Instant(batches)*s.Compute)
+		l.Compute = max(l.Compute, int64(batches)*int64(s.Compute))
 	}
 	n := int64(s.Plan.Sizes.Len())
 	var total int64
@@ -40,15 +40,18 @@ func Roofline(s *Scenario) (Bound, error) {
 	b.SsdBytes = min(s.Plan.LogBytes, max(0, total-s.Plan.Keep))
 	b.OriginBytes = max(0, total-s.Plan.Keep) - b.SsdBytes
 	b.Requests = b.OriginBytes * n / max(total, 1)
+	l.OriginBytes, l.OriginRequests = b.OriginBytes, b.Requests
+	p := perf.Profile{Origin: perf.Origin{Readers: perf.Curve{{At: 1, Rate: s.Origin.Rate}},
+		Latency: int64(s.Origin.Latency), Concurrency: int64(s.Origin.Concurrency)}}
 	if b.SsdBytes > 0 {
-		b.Ssd = pump.Instant(float64(b.SsdBytes) / float64(s.Ssd.ReadRate) * 1e9)
+		p.Disks = []perf.Disk{{Tier: perf.Tier{Read: perf.Curve{{At: 1, Rate: s.Ssd.ReadRate}},
+			Write: perf.Curve{{At: 1, Rate: s.Ssd.WriteRate}}}}}
+		l.DiskRead = []int64{b.SsdBytes}
 		if s.Plan.Carry {
-			b.Ssd += pump.Instant(float64(b.SsdBytes) / float64(s.Ssd.WriteRate) * 1e9)
+			l.DiskWrite = []int64{b.SsdBytes}
 		}
 	}
-	bytes := float64(b.OriginBytes) / float64(s.Origin.Rate) * 1e9
-	waits := float64(b.Requests) * float64(s.Origin.Latency) / float64(s.Origin.Concurrency)
-	b.Origin = pump.Instant(max(bytes, waits))
+	b.Bound, _ = p.Roofline(l)
 	return b, nil
 }
 

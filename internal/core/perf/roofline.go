@@ -1,5 +1,7 @@
 package perf
 
+import "strings"
+
 // Load is what one epoch asks of a node.
 type Load struct {
 	Compute             int64 // ns of the rank that computes longest
@@ -39,7 +41,7 @@ func (p *Profile) Roofline(l Load) (Bound, []Bound) {
 			write = d.Mixed / 2
 		}
 		ns := nanoseconds(at(l.DiskRead, i), read) + nanoseconds(at(l.DiskWrite, i), write)
-		add(ns, read, "ssd "+d.Name)
+		add(ns, read, strings.TrimSpace("ssd "+d.Name))
 	}
 	link := p.Peers.Best(p.Peers.Most())
 	add(nanoseconds(l.PeerBytes, link), link, "network")
