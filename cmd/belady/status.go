@@ -91,6 +91,12 @@ func printSsd(t *tabwriter.Writer, s *daemon.Status) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", d.Path, state, bytes(d.Used),
 			bytes(d.Quota), bytes(d.Free), bytes(d.WrittenToday), d.Failures)
 	}
+	for _, d := range s.Ssd {
+		if d.Plain != "" {
+			fmt.Fprintf(t, "%s is slower than it could be: the kernel gives no asynchronous I/O (%s)\n",
+				d.Path, d.Plain)
+		}
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}

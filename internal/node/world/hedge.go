@@ -36,6 +36,7 @@ type hedging struct {
 type claim struct {
 	job    *fetch
 	tasks  []task
+	bytes  int64 // of them
 	epoch  int32
 	reads  []tier.Read
 	begun  time.Time
@@ -115,7 +116,7 @@ func (r *reader) hedge(c *claim, tasks []task) {
 func (w *World) rescue(c *claim, i int, t *task, bytes []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.settled {
+	if c.settled || w.ctx.Err() != nil {
 		return
 	}
 	alloc := w.arena.AllocRun
@@ -123,8 +124,9 @@ func (w *World) rescue(c *claim, i int, t *task, bytes []byte) {
 		alloc = w.arena.AllocKept
 	}
 	p, ok := alloc(t.size)
-	if !ok {
-		return // the log will answer some time
+	if !ok { // the log may answer some time, or others give memory back
+		time.AfterFunc(hedgeTick, func() { w.mail.call(func() { w.rescue(c, i, t, bytes) }) })
+		return
 	}
 	copy(w.arena.Bytes(p, t.size), bytes)
 	c.over[i], w.places[t.id] = w.places[t.id], p
@@ -138,6 +140,10 @@ func (r *reader) settle(slot **claim) []arena.Place {
 	r.mu.Lock()
 	c := *slot
 	*slot = nil
+	r.inHand -= c.bytes
+	if r.idle > 0 && r.ready() {
+		r.work.Signal() // before this one is, which may have to wait for an append
+	}
 	hedged := c.hedged
 	r.mu.Unlock()
 	if !hedged {

@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	// readers is how many reads of the log are under way at once: a deep queue is what brings a
-	// device to its rate.
-	readers = 32
+	// readers is how many reads of the log are under way at once, and readBytes how much they read: a
+	// deep queue is what brings a device to its rate. But they have a share of staging at most, since
+	// what a log that stands still has in hand must find room a second time (hedge).
+	readers      = 64
+	readBytes    = 32 << 20
+	stagingShare = 4
 	// readGrain is how many samples below plan.Direct one of them takes: what lies together in the
 	// log is then read together.
 	readGrain = 16
@@ -34,12 +37,15 @@ type reader struct {
 	work   *sync.Cond
 	queue  []*fetch // guarded by mu, as all below
 	idle   int
+	inHand int64 // bytes that are being read
+	room   int64 // for no more once they are so many
 	closed bool
 	hedging
 }
 
 func newReader(w *World) *reader {
-	r := &reader{world: w, hedging: hedging{slow: slowRead}}
+	r := &reader{world: w, room: min(readBytes, w.plan.Staging/stagingShare),
+		hedging: hedging{slow: slowRead}}
 	r.work = sync.NewCond(&r.mu)
 	for i := range r.claims {
 		r.wg.Go(func() { r.run(&r.claims[i]) })
@@ -50,22 +56,20 @@ func newReader(w *World) *reader {
 func (r *reader) push(job *fetch) {
 	r.mu.Lock()
 	r.queue = append(r.queue, job)
-	tasks := len(job.tasks) - job.origin
-	if job.tasks[job.origin].size < plan.Direct {
-		tasks = (tasks + readGrain - 1) / readGrain
-	}
-	wake := min(r.idle, tasks)
 	r.mu.Unlock()
-	for range wake {
-		r.work.Signal()
-	}
+	r.work.Signal()
+}
+
+// ready tells whether there is something to read, and room for it. The caller holds mu.
+func (r *reader) ready() bool {
+	return len(r.queue) > 0 && (r.inHand == 0 || r.inHand < r.room)
 }
 
 // wait takes the next tasks, when there are some, and notes in slot who has them in hand.
 func (r *reader) wait(slot **claim, c *claim) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for !r.closed && len(r.queue) == 0 {
+	for !r.closed && !r.ready() {
 		r.idle++
 		r.work.Wait()
 		r.idle--
@@ -74,6 +78,14 @@ func (r *reader) wait(slot **claim, c *claim) bool {
 		return false
 	}
 	c.job, c.tasks = r.next()
+	c.bytes = 0
+	for i := range c.tasks {
+		c.bytes += int64(c.tasks[i].size)
+	}
+	r.inHand += c.bytes
+	if r.idle > 0 && r.ready() {
+		r.work.Signal() // one wakes the next: those that find nothing to do were not woken
+	}
 	c.begun, c.epoch, c.reads = time.Now(), c.job.epoch, c.reads[:0]
 	if !r.world.left(c.job) {
 		for i := range c.tasks {

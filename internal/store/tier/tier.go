@@ -156,4 +156,6 @@ type DirUsage struct {
 	WearBudget   int64  `json:"wear_budget"` // a day; 0: none
 	Failures     int64  `json:"failures"`
 	Buffered     bool   `json:"buffered"` // its file system cannot do without the page cache
+	// Plain is why reads and writes hold a thread each, which costs speed; empty: they do not.
+	Plain string `json:"plain,omitempty"`
 }

@@ -255,10 +255,14 @@ func (d *dir) bound() int64 {
 
 func (d *dir) usage(now time.Time) tier.DirUsage {
 	space, _ := d.fs.Space() // a directory that is gone has no room
+	plain := ""
+	if root, ours := d.fs.(*vfs.OS); ours && root.Plain() != nil {
+		plain = root.Plain().Error()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return tier.DirUsage{Path: d.path, State: d.health.state().String(), Quota: d.quota + apart,
 		Used: d.used, Total: space.Total, Free: space.Free, Floor: d.floor,
 		WrittenToday: d.memo.today(now), WearBudget: d.wear,
-		Failures: d.health.failures.Load(), Buffered: d.buffered.Load()}
+		Failures: d.health.failures.Load(), Buffered: d.buffered.Load(), Plain: plain}
 }
