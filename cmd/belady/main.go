@@ -129,6 +129,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 		newJobCommand(env),
 		newLogCommand(env),
 		newOrderCommand(),
+		newPlanCommand(env),
 		newReadCommand(env),
 		newServeCommand(env),
 		newSimCommand(env),

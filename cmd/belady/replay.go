@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"belady/internal/core/dataset"
 	"belady/internal/core/perf"
 	"belady/internal/core/trace"
 	"belady/internal/profile"
@@ -24,10 +23,9 @@ type replayReport struct {
 	Epochs []trace.Compared `json:"epochs,omitempty"`
 }
 
-func (f *simFlags) runReplay(env *environment) error {
+func (f *simFlags) runReplay(env *environment) (err error) {
 	var sources *perf.Profile
 	if f.profile != "" {
-		var err error
 		if sources, err = profile.Load(f.profile); err != nil {
 			return usageError{err}
 		}
@@ -41,19 +39,11 @@ func (f *simFlags) runReplay(env *environment) error {
 		return fmt.Errorf("%s: %w", f.replay, err)
 	}
 	name := d.Header.Dataset
-	var members []*dataset.Manifest
-	for _, one := range strings.Split(name, "+") {
-		m, err := env.catalog().Open(one)
-		if err != nil {
-			return fmt.Errorf("replay needs the sizes of dataset %q: %w", one, err)
-		}
-		defer m.Close()
-		members = append(members, m.Manifest)
-	}
-	set, err := dataset.NewSet(members, nil)
+	set, closeAll, err := env.catalog().OpenSet(strings.Split(name, "+"))
 	if err != nil {
-		return fmt.Errorf("replay %s: %w", f.replay, err)
+		return fmt.Errorf("replay needs the sizes of %s: %w", name, err)
 	}
+	defer func() { err = errors.Join(err, closeAll()) }()
 	done, err := trace.Measure(data, set)
 	var differs *trace.Difference
 	if err != nil && !errors.As(err, &differs) {

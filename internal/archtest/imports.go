@@ -93,6 +93,9 @@ var rules = []rule{
 	{"internal/scenario/show", []string{"internal/scenario", "internal/chart"},
 		"showing results decides nothing and runs nothing"},
 	{"internal/progress", nil, "how far work is is told in numbers, whatever the work"},
+	{"internal/prospect", []string{"internal/core/...", "internal/node/world", "internal/progress",
+		"internal/store/tier/ssd", "internal/yamlfile"},
+		"a prospect asks the daemon's arithmetic, so that it is the daemon's plan, and runs nothing"},
 	{"internal/chart", nil, "pictures are drawn from numbers, whoever counted them"},
 
 	{"internal/archtest", nil, "the laws read the project as text and depend on none of it"},

@@ -518,3 +518,25 @@ func BenchmarkAdd14M(b *testing.B) {
 		}
 	}
 }
+
+func TestOpenSet(t *testing.T) {
+	c := newCatalog(t, &memory{objects: []dataset.Object{{Name: "a", Size: 3}, {Name: "b", Size: 4}}})
+	add(t, c, "one", "memory://x")
+	add(t, c, "two", "memory://x")
+	set, closeAll, err := c.OpenSet([]string{"one", "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Len() != 4 || set.Size(3) != 4 || set.TotalBytes() != 14 {
+		t.Errorf("%d samples, %d bytes", set.Len(), set.TotalBytes())
+	}
+	if err := closeAll(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.OpenSet([]string{"one", "three"}); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if _, _, err := c.OpenSet(nil); err == nil {
+		t.Error("nothing is a set")
+	}
+}

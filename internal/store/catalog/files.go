@@ -42,6 +42,30 @@ func (c *Catalog) Open(name string) (*Dataset, error) {
 	return d, nil
 }
 
+// OpenSet joins datasets as a job does; closeAll unmaps them when their set is no longer used.
+func (c *Catalog) OpenSet(names []string) (set *dataset.Set, closeAll func() error, err error) {
+	var open []*Dataset
+	var members []*dataset.Manifest
+	closeAll = func() error {
+		var errs []error
+		for _, d := range open {
+			errs = append(errs, d.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for _, name := range names {
+		d, err := c.Open(name)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		open, members = append(open, d), append(members, d.Manifest)
+	}
+	if set, err = dataset.NewSet(members, nil); err != nil {
+		return nil, nil, errors.Join(err, closeAll())
+	}
+	return set, closeAll, nil
+}
+
 // Close unmaps the manifest.
 func (d *Dataset) Close() error {
 	d.once.Do(func() { d.closed = unix.Munmap(d.mapped) })

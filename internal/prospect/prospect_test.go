@@ -1,0 +1,94 @@
+package prospect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"belady/internal/core/order"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func question() Question {
+	return Question{Order: order.Spec{Kind: order.Distributed, Samples: 5000, World: 4, Batch: 10},
+		Epochs: 3, Nodes: 2, Size: "10KB", Has: Node{RAM: 32 << 20}}
+}
+
+// What nodes have counts where a question does not say.
+func TestCapacitiesOfTheNode(t *testing.T) {
+	has := question()
+	says := question()
+	says.RAM, says.Has = "32MiB", Node{RAM: 1 << 40, Ssd: 1 << 30}
+	says.Ssd = "0B"
+	var digests []string
+	for _, q := range []Question{has, says} {
+		r, err := q.Answer(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, r.Digest)
+	}
+	if digests[0] != digests[1] {
+		t.Error("the same memory, said otherwise, gives another plan")
+	}
+}
+
+func TestADatasetAndSamples(t *testing.T) {
+	q := question()
+	q.Dataset = Dataset{Name: "d", Sizes: even{5000, 10_000}}
+	if _, err := q.Answer(t.Context(), io.Discard); !errors.As(err, new(WrongError)) {
+		t.Error(err)
+	}
+	q.Order.Samples = 0
+	if r, err := q.Answer(t.Context(), io.Discard); err != nil || r.Samples != 5000 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Counting ends when nobody waits for it.
+func TestCountingStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q := question()
+	if _, err := q.Answer(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Counts do not depend on how epochs were shared out.
+func TestCountingInParallel(t *testing.T) {
+	q := question()
+	for _, q.Epochs = range []int{1, 2, 3, 7, 300} {
+		p := &prospect{epochs: q.Epochs, nodes: q.Nodes}
+		p.Order, p.Sizes = q.Order, even{q.Order.Samples, 1}
+		if err := p.count(t.Context(), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		for i := range q.Order.Samples {
+			first, all := int(p.first[i]), int(p.uses[0][i])+int(p.uses[1][i])
+			if want := min(q.Epochs, maxHorizon); first != 1 || all != want {
+				t.Fatalf("%d epochs: sample %d is read %d times, %d in the first", q.Epochs, i, all, first)
+			}
+		}
+	}
+}
+
+func TestMeanLosesNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		over := rapid.Int64Range(1, 255).Draw(rt, "over")
+		var m mean
+		total := int64(0)
+		for _, n := range rapid.SliceOf(rapid.Int64Range(0, 1<<40)).Draw(rt, "numbers") {
+			m.add(n, over)
+			total += n
+		}
+		if m.of(over) != total/over {
+			rt.Fatalf("%d over %d: %d", total, over, m.of(over))
+		}
+	})
+}
