@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"math"
 	"math/bits"
 
 	"belady/internal/core/plan"
@@ -20,7 +21,8 @@ const (
 	coming = 1 << (63 - iota) // it is on its way from the origin to its home
 	homed                     // it has a home: asking core/plan for every sample costs a miss
 	twice                     // it has a second one
-	others = coming | homed | twice
+	lost                      // a node that failed had it, and nobody keeps it since
+	others = coming | homed | twice | lost
 )
 
 func newHeld(samples, tiers int) *held {
@@ -56,7 +58,7 @@ func (h *held) anywhere(id sample.ID) bool {
 	for _, word := range h.of(id) {
 		all |= word
 	}
-	return all&^(homed|twice) != 0
+	return all&^(others^coming) != 0
 }
 
 // choose takes the fastest source that has the sample, if it is not slower than the origin.
@@ -98,10 +100,10 @@ func (l *loop) refill(f int) {
 			fill.at++
 		}
 	}
-	if fill.at == len(fill.list) || !l.idle(f) {
+	w := &l.flows[f]
+	if fill.at == len(fill.list) || !l.idle(f) || l.dead&(1<<w.node) != 0 {
 		return
 	}
-	w := &l.flows[f]
 	w.id, w.after = fill.list[fill.at], storing
 	w.size, w.begun = l.job.Sizes[w.id], l.now
 	if l.homes != nil {
@@ -113,8 +115,9 @@ func (l *loop) refill(f int) {
 // filled ends a filler's sample.
 func (l *loop) filled(f int) {
 	w, fill := &l.flows[f], &l.fills[f]
-	l.has.put(w.node, fill.tier, w.id)
-	l.result.Filled += int64(w.size)
+	if l.dead&(1<<w.node) == 0 {
+		l.has.put(w.node, fill.tier, w.id)
+	}
 	fill.at++
 	l.refill(f)
 }
@@ -123,7 +126,7 @@ func (l *loop) filled(f int) {
 // home, whoever asked.
 func (l *loop) keep(w *flow) {
 	if l.homes == nil {
-		if w.place == Origin {
+		if w.place == Origin && l.dead&(1<<w.node) == 0 && l.has.of(w.id)[0]&lost == 0 {
 			l.has.put(w.node, l.ram(), w.id)
 		}
 		return
@@ -137,7 +140,8 @@ func (l *loop) keep(w *flow) {
 		l.has.put(node, l.tierOf(tier), w.id)
 	}
 	if words[0]&twice != 0 {
-		if node, _ := l.homes.Second(w.id); node == w.node {
+		if node, _ := l.homes.Second(w.id); node == w.node &&
+			l.dead&(1<<node) == 0 {
 			l.has.put(node, l.ram(), w.id)
 		}
 	}
@@ -161,7 +165,9 @@ func (l *loop) join(f int) bool {
 	}
 	for g := range l.flows {
 		if g != f && l.flows[g].id == w.id && l.volumes[g] != never {
-			l.volumes[f], w.joined, w.after = l.volumes[g], true, ready
+			// Just after it: what has arrived is counted before anyone is given it.
+			l.volumes[f] = math.Nextafter(l.volumes[g], never)
+			w.joined, w.after = true, ready
 			return true
 		}
 	}

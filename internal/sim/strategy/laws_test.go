@@ -179,7 +179,7 @@ func TestByHand(t *testing.T) {
 // What the model cannot run is refused with what it can.
 func TestBad(t *testing.T) {
 	for want, change := range map[string]func(s *strategy.Scenario){
-		"1 to 60 nodes, not 0": func(s *strategy.Scenario) { s.Nodes = 0 },
+		"1 to 59 nodes, not 0": func(s *strategy.Scenario) { s.Nodes = 0 },
 		"compute is 0":         func(s *strategy.Scenario) { s.Compute = 0 },
 		"a rate is below 0":    func(s *strategy.Scenario) { s.Peers = -1 },
 		"staging is 0 bytes":   func(s *strategy.Scenario) { s.Staging.Capacity = 0 },

@@ -47,6 +47,7 @@ type loop struct {
 	*setting
 	rules
 	clock
+	losses
 	access  *access
 	readers []reader
 	has     *held
@@ -103,6 +104,8 @@ func (l *loop) run() (Result, error) {
 	if err := l.turn(); err != nil {
 		return l.result, err
 	}
+	l.foresee(l.epochEnd)
+	l.fail()
 	for node := range l.readers {
 		if err := l.feed(&l.readers[node]); err != nil {
 			return l.result, err
@@ -174,6 +177,7 @@ func (l *loop) release() error {
 			return err
 		}
 	}
+	l.fail()
 	for i := range l.readers {
 		if err := l.feed(&l.readers[i]); err != nil {
 			return err
@@ -315,6 +319,8 @@ func (l *loop) ended(f int) error {
 			seconds := float64(w.size) / w.speed * l.store
 			if l.fills[f].list == nil {
 				l.busy(w, seconds)
+			} else {
+				l.result.Filled += int64(w.size)
 			}
 			if l.blocking {
 				seconds += float64(w.size) * l.compute
@@ -351,6 +357,9 @@ func (l *loop) stage(f int) error {
 	}
 	if l.keeping {
 		l.keep(w)
+	}
+	if l.free != nil && w.place == Origin {
+		l.recover(w)
 	}
 	b := r.of(w.batch)
 	if b.left--; b.left == 0 {

@@ -122,8 +122,6 @@ func (s *Scenario) check() error {
 		return fmt.Errorf("staging is %d bytes; expected more than 0", s.Staging.Capacity)
 	case len(s.Jobs) != 1:
 		return fmt.Errorf("the model runs one job, not %d; engine pump runs several", len(s.Jobs))
-	case len(s.Failures) > 0:
-		return fmt.Errorf("the model lets no node fail yet; leave failures out")
 	}
 	if err := s.Origin.Validate(); err != nil {
 		return fmt.Errorf("origin: %w", err)
@@ -136,7 +134,10 @@ func (s *Scenario) check() error {
 			return fmt.Errorf("tier %s: %w", t.Name, err)
 		}
 	}
-	return s.Jobs[0].check(s.Nodes)
+	if err := s.Jobs[0].check(s.Nodes); err != nil {
+		return err
+	}
+	return s.checkFailures()
 }
 
 func (j *Job) check(nodes int) error {

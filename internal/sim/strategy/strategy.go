@@ -22,7 +22,7 @@ import (
 const Engine = "model"
 
 // maxNodes bounds the cluster: who has a sample is a bit each in one word, beside a few others.
-const maxNodes = 60
+const maxNodes = 59
 
 // Cluster is the machines. Rates are bytes a second.
 type Cluster struct {
@@ -47,7 +47,8 @@ type Job struct {
 }
 
 // Failure takes away what a node's tiers hold, at a point of the job in epochs (1.5 is the middle
-// of the second); its ranks go on. With Refill others keep what was lost as they read it again.
+// of the second); its ranks go on. What was lost comes from the origin from then on; with Refill
+// other nodes keep what is lost by then as it is read again, where they have room.
 type Failure struct {
 	Node   int
 	At     float64
