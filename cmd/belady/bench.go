@@ -47,7 +47,7 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 		Long: "Measure what the sources of this node give, and write it to a profile, which the\n" +
 			"daemon, 'belady plan' and 'belady sim' use: docs/profile.md. Memory is copied; into each\n" +
 			"folder of --ssd a file of up to 256 MB is written, read past the page cache, and removed;\n" +
-			"of the dataset's origin, up to 512 MB of samples are read in up to 10 s, none twice, and\n" +
+			"of the dataset's origin, up to 512 MB of samples are read in up to 20 s, none twice, and\n" +
 			"no more at once than bring more. It takes less than a minute and can be interrupted.\n" +
 			"What else uses a source meanwhile lowers its figures.",
 		Example: "  belady bench tiers imagenet --ssd /nvme0 --ssd /nvme1",
@@ -72,7 +72,7 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 	flags.StringArray("ssd", nil, "folder whose device to measure; may be given again (default those "+
 		"of the settings, or $BELADY_SSD)")
 	flags.StringVar(&f.out, "out", "", "profile to write (default "+profile.Name+" in --dir)")
-	flags.IntVar(&f.seconds, "seconds", 50, "most time to take, 15 to 600")
+	flags.IntVar(&f.seconds, "seconds", 50, "most time to take, 30 to 600")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
@@ -99,8 +99,8 @@ func (f *benchFlags) run(ctx context.Context, env *environment, c config, args [
 		}
 		n.Dirs = append(n.Dirs, d.Path)
 	}
-	if f.seconds < 15 || f.seconds > 600 {
-		return usagef("--seconds is %d; give 15 to 600", f.seconds)
+	if f.seconds < 30 || f.seconds > 600 {
+		return usagef("--seconds is %d; give 30 to 600", f.seconds)
 	}
 	if f.out == "" {
 		f.out = filepath.Join(env.Dir, profile.Name)

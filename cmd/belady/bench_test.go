@@ -90,11 +90,11 @@ func TestBenchTiersRefuses(t *testing.T) {
 		"--ssd " + dir + "/none":             "it is no folder",
 		"--ssd " + hand:                      "it is no folder",
 		"--ssd :1GiB":                        "names no folder",
-		"--seconds 3":                        "give 15 to 600",
-		"--seconds 15 x --ssd " + dir:        "",
+		"--seconds 3":                        "give 30 to 600",
+		"--seconds 30 x --ssd " + dir:        "",
 		"--out " + hand:                      "was written by hand and is left as it is",
 		"--out " + bad:                       bad + ":3: ram.read has no steps; expected one at least",
-		"--seconds 15" + many(" --ssd /", 9): "15 s are too few for 9 folders",
+		"--seconds 30" + many(" --ssd /", 9): "30 s are too few for 9 folders",
 	} {
 		code, out, errs := belady(t, append([]string{"bench", "tiers", "--dir", dir},
 			strings.Fields(args)...)...)

@@ -29,8 +29,8 @@ const (
 	leastSpan   = 50 * time.Millisecond
 	originSpan  = 1600 * time.Millisecond
 	originBytes = 512e6
-	originTime  = 12 * time.Second
-	originSteps = 5 // four times as many readers each, from one
+	originTime  = 20 * time.Second // where every step takes twice its span
+	originSteps = 5                // four times as many readers each, from one
 )
 
 // limits are those of the origin.
@@ -51,18 +51,18 @@ func (n *Node) Steps() int {
 	return steps
 }
 
-// span is how long each step of a disk may take, so that all of them keep within the time.
+// span is how long each step of one of the disks may take, so that all keep within the time.
 func (n *Node) span() time.Duration {
 	left := n.Time - time.Duration(RamSteps())*ramSpan
 	if n.Samples != nil {
 		left -= originTime
 	}
-	each := left/time.Duration(max(len(n.Dirs), 1)) - probeFill
+	each := left/time.Duration(len(n.Dirs)) - probeFill
 	return min(diskSpan, each/time.Duration(DeviceSteps()))
 }
 
 // Enough tells whether the time is enough to measure everything by.
-func (n *Node) Enough() bool { return n.span() >= leastSpan }
+func (n *Node) Enough() bool { return len(n.Dirs) == 0 || n.span() >= leastSpan }
 
 // Measure measures one source after the other, each alone. The note says why less was measured of
 // an origin than might have been.
