@@ -32,6 +32,7 @@ type bench struct {
 var benches = []bench{
 	{"order", "computing one epoch's order", (*suite).order},
 	{"pump", "the pump's Step", (*suite).pump},
+	{"uses", "counting uses and giving samples homes, before any run", (*suite).uses},
 	{"manifest", "opening a manifest", (*suite).manifest},
 	{"leases", "the ram tier through leases", (*suite).leases},
 	{"memory", "the daemon's memory and the arena's overhead", (*suite).memory},
