@@ -30,7 +30,8 @@ func TestCrashes(t *testing.T) {
 		"carry":  testKillsCarry,
 	}
 	if os.Getenv("BELADY_CRASH_KILLS") != "" {
-		tests["power"] = testPowerCuts
+		tests["power"] = testPowerCutsStatic
+		tests["power carry"] = testPowerCutsCarry
 	}
 	runAll(t, tests)
 }

@@ -14,13 +14,21 @@ import (
 // syncedWithin is how long after its writing a record is on the disk for good, and a margin.
 const syncedWithin = 7 * time.Second
 
+// testPowerCutsStatic cuts while a log is filled, for the most part.
+func testPowerCutsStatic(t *testing.T, bin string) {
+	testPowerCuts(t, bin, "static", 20_000) // 1.2 GB in 120 s
+}
+
+// testPowerCutsCarry cuts while a log is carried from epoch to epoch: it is filled in 20 s.
+func testPowerCutsCarry(t *testing.T, bin string) { testPowerCuts(t, bin, "carry", 3500) }
+
 // testPowerCuts (F-22): what the disk has at one moment, while a daemon writes to it, is what a
 // power cut leaves. The disk is an image in a btrfs, which copies it in an instant; the copy is
 // mounted as after a cut, its journal replayed. `make crash` alone runs it: it needs root and takes
 // minutes.
-func testPowerCuts(t *testing.T, bin string) {
+func testPowerCuts(t *testing.T, bin, layout string, samples int) {
 	const cuts = 8
-	h, o := newCountedHost(t, bin, 20_000, 10_000_000) // 1.2 GB in 120 s
+	h, o := newCountedHost(t, bin, samples, 10_000_000)
 	pool, disk := filepath.Join(h.dir, "pool"), filepath.Join(h.dir, "disk")
 	image := filepath.Join(pool, "image")
 	h.shell("mkdir", pool, disk)
@@ -31,7 +39,7 @@ func testPowerCuts(t *testing.T, bin string) {
 	h.shell("mkfs.ext4", "-q", image)
 	h.mount(image, disk)
 	flags := []string{"--ram", "32MiB", "--staging", "16MiB", "--ssd-free", "1MiB", "--ssd-layout",
-		"static", "--ssd"}
+		layout, "--ssd-wear", "1TB", "--ssd"}
 	c := newCrash(h, o, append(flags, disk)...)
 	p := c.kills(0, nil)
 	for cut := range cuts {
@@ -49,14 +57,17 @@ func testPowerCuts(t *testing.T, bin string) {
 				lost++
 			}
 		}
-		t.Logf("cut %d: %d samples written %v before, %d left after it", cut, count(synced),
-			syncedWithin, count(left))
+		t.Logf("cut %d in epoch %d: %d samples written %v before, %d left after it", cut,
+			c.epochs.Load(), count(synced), syncedWithin, count(left))
 		if lost > 0 {
 			t.Errorf("cut %d lost %d samples that had been synced", cut, lost)
 		}
 		h.readAfterCut(o, after, left, flags)
 		h.shell("umount", after)
 		h.shell("rm", snapshot)
+	}
+	if u := h.log(); layout == "carry" && (c.epochs.Load() < 2 || u.Written < 3*u.Used) {
+		t.Errorf("the log was not carried in %d epochs: %+v", c.epochs.Load(), u)
 	}
 	if n := c.finish(p); n != 0 {
 		t.Errorf("with all in the log an epoch made %d requests", n)

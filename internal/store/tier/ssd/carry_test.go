@@ -129,7 +129,8 @@ func testCarry(t *testing.T, epochs int, out float64, ahead int) {
 
 // As TestPowerCuts, with a job that carries the log along its order.
 func TestCarryPowerCuts(t *testing.T) {
-	for seed := range crashSeeds(t) / 3 { // each is longer
+	seeds, far := crashSeeds(t)/3, uint64(0) // each is longer
+	for seed := range seeds {
 		h := newHistory(t, seed)
 		h.config.Layout = tier.Carry
 		h.config.SlotBytes = 128 << 10
@@ -140,6 +141,12 @@ func TestCarryPowerCuts(t *testing.T) {
 				t.Fatalf("seed %d", seed)
 			}
 		}
+		if c.e >= 2 {
+			far++
+		}
+	}
+	if far < seeds/2 {
+		t.Errorf("only %d of %d histories were carried over two epochs and more", far, seeds)
 	}
 }
 

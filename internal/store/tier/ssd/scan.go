@@ -102,7 +102,7 @@ func (r *recovery) scanOne(s scanned) []segment.Entry {
 	switch {
 	case err != nil:
 		r.lost.Add(1)
-		r.settle(s, unreadable)
+		r.settle(s, unreadable, false)
 		return nil
 	case s.why == unclosed:
 		tag = segment.Scan(f.header.Bind(s.slot), buf, func(e segment.Entry, ok bool) {
@@ -124,18 +124,19 @@ func (r *recovery) scanOne(s scanned) []segment.Entry {
 		}
 	}
 	found := r.adopt(s.slotRef, tag, fit)
-	r.settle(s, closed)
-	if len(fit) < len(s.footer.Entries) {
-		f.slots[s.slot].status.Or(taint)
-	}
+	r.settle(s, closed, len(fit) < len(s.footer.Entries))
 	return found
 }
 
-// settle ends the doubt about a slot.
-func (r *recovery) settle(s scanned, to slotState) {
+// settle ends the doubt about a slot. One whose footer names torn records is marked before it can
+// be given out.
+func (r *recovery) settle(s scanned, to slotState, torn bool) {
 	w := s.file.writer
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if torn {
+		s.file.slots[s.slot].status.Or(taint)
+	}
 	s.file.slots[s.slot].become(to)
 }
 
