@@ -170,7 +170,7 @@ func TestPredictItself(t *testing.T) {
 			Disks: []perf.Disk{{Tier: perf.Tier{Read: perf.Curve{{At: 1, Rate: 900e6}},
 				Write: perf.Curve{{At: 1, Rate: 300e6}}}, Mixed: 400e6}},
 		}
-		s.Origin = sim.Origin{Rate: 100e6, Latency: 5e6, Concurrency: 16}
+		s.Origin = sim.Origin{Rate: 100e6, Latency: 5e6, Concurrency: 16, Paced: true}
 		s.Ssd = sim.Device{ReadRate: 900e6, WriteRate: 300e6, Latency: 1e5, Depth: 32}
 		if s.Plan.Carry {
 			s.Ssd.ReadRate, s.Ssd.WriteRate = 400e6, 400e6

@@ -11,7 +11,8 @@ import (
 	"belady/internal/core/trace"
 )
 
-// OriginOf is the origin that a profile describes: one pipe of the most that its readers reached.
+// OriginOf is the origin that a profile describes: one pipe of the most that its readers reached,
+// asked as the daemon asks.
 func OriginOf(o *perf.Origin) (Origin, error) {
 	most := cmp.Or(o.Concurrency, o.Readers.Most())
 	if most <= 0 || len(o.Readers) == 0 {
@@ -19,7 +20,7 @@ func OriginOf(o *perf.Origin) (Origin, error) {
 			"'belady bench tiers DATASET'")
 	}
 	return Origin{Rate: o.Readers.Best(most), Latency: pump.Instant(o.Latency),
-		Concurrency: int(most)}, nil
+		Concurrency: int(most), Paced: true}, nil
 }
 
 // What a profile does not tell of a device: both matter only where a rank waits for single reads.

@@ -18,11 +18,13 @@ import (
 )
 
 // Origin is the modelled origin: a pipe of Rate bytes a second behind Latency, with at most
-// Concurrency requests at once. Jitter, if given, is added to each request's latency.
+// Concurrency requests at once; paced, as many of them as the daemon would make. Jitter, if given,
+// is added to each request's latency.
 type Origin struct {
 	Rate        int64
 	Latency     pump.Instant
 	Concurrency int
+	Paced       bool
 	Jitter      func(id sample.ID) pump.Instant
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"belady/internal/core/dataset"
+	"belady/internal/core/perf"
 	"belady/internal/core/plan"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
@@ -82,12 +83,12 @@ type fetcher struct {
 	queue  []*fetch
 	idle   int
 	active int
-	pace   pacer
+	pace   perf.Pacer
 	wg     sync.WaitGroup
 }
 
 func newFetcher(w *World, most int) *fetcher {
-	f := &fetcher{world: w, pace: newPacer(most)}
+	f := &fetcher{world: w, pace: perf.NewPacer(most)}
 	f.spare.New = func() any { return &fetch{tasks: make([]task, 0, pump.MaxRun)} }
 	f.work = sync.NewCond(&f.mu)
 	for range most {
@@ -122,7 +123,7 @@ func (f *fetcher) prepare(m *pump.Move, ids []sample.ID, c *Cursor) *fetch {
 func (f *fetcher) push(job *fetch) {
 	f.mu.Lock()
 	f.queue = append(f.queue, job)
-	wake := min(f.idle, job.origin, max(f.pace.limit-f.active, 0))
+	wake := min(f.idle, job.origin, max(f.pace.Limit()-f.active, 0))
 	f.mu.Unlock()
 	for range wake {
 		f.work.Signal()
@@ -135,12 +136,12 @@ func (f *fetcher) claim(ended, n int, took time.Duration, now time.Duration) (*f
 	defer f.mu.Unlock()
 	if ended > 0 {
 		f.active--
-		f.pace.ended(now, took, ended, f.active+1)
-		if wake := min(f.idle, f.pace.limit-f.active-1); wake > 0 && len(f.queue) > 0 {
+		f.pace.Ended(int64(now), int64(took), ended, f.active+1)
+		if wake := min(f.idle, f.pace.Limit()-f.active-1); wake > 0 && len(f.queue) > 0 {
 			f.work.Signal()
 		}
 	}
-	for !f.closed && (len(f.queue) == 0 || f.active >= f.pace.limit) {
+	for !f.closed && (len(f.queue) == 0 || f.active >= f.pace.Limit()) {
 		f.idle++
 		f.work.Wait()
 		f.idle--
@@ -150,7 +151,7 @@ func (f *fetcher) claim(ended, n int, took time.Duration, now time.Duration) (*f
 	}
 	job := f.queue[0]
 	from := job.next
-	job.next = min(from+f.pace.grain(n), job.origin)
+	job.next = min(from+f.pace.Grain(n), job.origin)
 	if job.next == job.origin {
 		f.queue = append(f.queue[:0], f.queue[1:]...)
 	}
@@ -280,14 +281,14 @@ func (f *fetcher) recycle(job *fetch) {
 func (f *fetcher) load() (active, limit int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.active, f.pace.limit
+	return f.active, f.pace.Limit()
 }
 
 // latency is the least time that a request has taken of late; 0: none was made.
 func (f *fetcher) latency() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.pace.best
+	return time.Duration(f.pace.Best())
 }
 
 func (f *fetcher) close() {

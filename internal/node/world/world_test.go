@@ -393,28 +393,3 @@ func TestNoRoomAtAll(t *testing.T) {
 	}
 	b.leave(r)
 }
-
-func TestPacerStaysInBounds(t *testing.T) {
-	// An origin that answers any number at once in 10 ms is asked ever more; one that serves 8 at
-	// a time is not flooded.
-	for _, c := range []struct{ width, low, high int }{{1 << 30, 200, 256}, {8, 8, 64}} {
-		p := newPacer(256)
-		now := time.Second
-		for range 4000 {
-			active := p.limit
-			waves := (active + c.width - 1) / c.width
-			took := 10 * time.Millisecond * time.Duration(waves)
-			now += took
-			for range active {
-				p.ended(now, took, 1, active)
-			}
-			if p.limit < paceLeast || p.limit > 256 {
-				t.Fatalf("the limit is %d", p.limit)
-			}
-		}
-		if p.limit < c.low || p.limit > c.high {
-			t.Errorf("an origin of width %d is asked %d at once, wanted %d to %d",
-				c.width, p.limit, c.low, c.high)
-		}
-	}
-}

@@ -1,21 +1,18 @@
-package world
+package perf
 
-import "time"
-
-// pacer says how many requests to have in flight: twice the product of the best latency seen and
+// Pacer says how many requests to have in flight: twice the product of the best latency seen and
 // the rate of answers, as a transport does, and never so few that a near origin with work of its
 // own to do could fall idle. While more requests bring more answers the limit doubles; once they
-// only wait longer it stands. A function of what it is told, with no clock.
-type pacer struct {
+// only wait longer it stands. A function of what it is told, with no clock; times are ns.
+type Pacer struct {
 	most  int // configured
 	limit int
 
-	since   time.Duration // when this round began
-	answers int           // in this round
-	busy    time.Duration // time spent in requests in this round
-	full    bool          // the limit was reached in this round
-	best    time.Duration // least time a request took, over the last rounds
-	fresh   time.Duration // least time in this generation
+	since   int64 // when this round began
+	answers int   // in this round
+	full    bool  // the limit was reached in this round
+	best    int64 // least time a request took, over the last rounds
+	fresh   int64 // least time in this generation
 	rounds  int
 	probe   int // rounds left of a look at the latency without a queue of our own
 	resume  int // the limit after it
@@ -25,7 +22,7 @@ const (
 	paceLeast = 32
 	// paceRound is the least time over which a rate is taken; a round also lasts until every
 	// request in flight could have been answered twice.
-	paceRound = 20 * time.Millisecond
+	paceRound = 20_000_000
 	// paceMemory is how many rounds a latency is believed: origins change. Then a few requests
 	// at a time look for the new one: measured behind a queue of our own it would justify that
 	// queue, and a longer one next time.
@@ -33,16 +30,22 @@ const (
 	paceProbe  = 4 // the limit is divided by
 )
 
-func newPacer(most int) pacer { return pacer{most: most, limit: min(paceLeast, most)} }
+// NewPacer begins with few requests, and never lets more than most be in flight.
+func NewPacer(most int) Pacer { return Pacer{most: most, limit: min(paceLeast, most)} }
 
-// ended takes n requests that took that long together, when active were in flight.
-func (p *pacer) ended(now, took time.Duration, n, active int) {
-	each := took / time.Duration(n)
+// Limit is how many requests may be in flight now.
+func (p *Pacer) Limit() int { return p.limit }
+
+// Best is the least time that a request has taken of late; 0: none has ended.
+func (p *Pacer) Best() int64 { return p.best }
+
+// Ended takes n requests that took that long together, when active were in flight.
+func (p *Pacer) Ended(now, took int64, n, active int) {
+	each := took / int64(n)
 	if p.fresh == 0 || each < p.fresh {
 		p.fresh = each
 	}
 	p.answers += n
-	p.busy += took
 	p.full = p.full || active >= p.limit
 	if p.since == 0 {
 		p.since = now
@@ -51,10 +54,10 @@ func (p *pacer) ended(now, took time.Duration, n, active int) {
 		return
 	}
 	p.round(now - p.since)
-	p.since, p.answers, p.busy, p.full = now, 0, 0, false
+	p.since, p.answers, p.full = now, 0, false
 }
 
-func (p *pacer) round(length time.Duration) {
+func (p *Pacer) round(length int64) {
 	switch {
 	case p.probe == 2: // what was in flight before has been answered
 		p.probe, p.fresh = 1, 0
@@ -77,10 +80,10 @@ func (p *pacer) round(length time.Duration) {
 	p.limit = min(max(int(2*product), paceLeast), p.most)
 }
 
-// grain is how many samples of that size to claim at once: one where a request is long, several
+// Grain is how many samples of that size to claim at once: one where a request is long, several
 // where claiming would cost as much as reading.
-func (p *pacer) grain(size int) int {
-	if size >= 64<<10 || p.best == 0 || p.best > 100*time.Microsecond {
+func (p *Pacer) Grain(size int) int {
+	if size >= 64<<10 || p.best == 0 || p.best > 100_000 {
 		return 1
 	}
 	return 8
