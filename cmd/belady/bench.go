@@ -156,7 +156,7 @@ func (f *benchFlags) measure(
 	defer bar.Done()
 	p, note, err := n.Measure(ctx, func() { done++; bar.Set(done) })
 	if err == nil {
-		p.Ram.Capacity = capacity
+		p.Ram.Capacity = capacity &^ (1<<20 - 1)
 	}
 	return p, note, err
 }

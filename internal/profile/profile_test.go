@@ -182,3 +182,19 @@ func FuzzLoad(f *testing.F) {
 		p.Fastest(110_000, 4, make([]bool, 1+len(p.Disks)), make([]bool, 1+len(p.Disks)))
 	})
 }
+
+func TestPrint(t *testing.T) {
+	var out strings.Builder
+	err := profile.Print(&out, &want, profile.Note{Source: "origin", Text: "was slow"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{"reads by 1 thread ", "reads by 2 threads", `ssd "/nvme"`,
+		"random reads of 4.0 KiB, 32 at once", "400 MB/s", "writes of 1.0 MiB by 1 thread ",
+		"reads and writes at once", "2.5 GB/s", "reads by 1 reader ", "146 MB/s", "answers after 20ms",
+		"network to peers", "was slow"} {
+		if !strings.Contains(out.String(), says) {
+			t.Errorf("it does not say %q:\n%s", says, out.String())
+		}
+	}
+}

@@ -21,16 +21,17 @@ type Note struct{ Source, Text string }
 func Print(w io.Writer, p *perf.Profile, notes ...Note) error {
 	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(t, "SOURCE\tPATTERN\tRATE\t")
-	t.curve("ram", "reads by %s threads", p.Ram.Read, humanize.Comma)
-	t.curve("ram", "writes by %s threads", p.Ram.Write, humanize.Comma)
+	t.curve("ram", "reads by %s", p.Ram.Read, threadCount)
+	t.curve("ram", "writes by %s", p.Ram.Write, threadCount)
 	for i := range p.Disks {
 		t.disk(&p.Disks[i])
 	}
-	t.curve("origin", "reads by %s readers", p.Origin.Readers, humanize.Comma)
+	t.curve("origin", "reads by %s", p.Origin.Readers,
+		func(n int64) string { return plural(n, "reader") })
 	if p.Origin.Latency > 0 {
 		t.text("origin", "answers after "+time.Duration(p.Origin.Latency).String())
 	}
-	t.curve("network to peers", "by %s threads", p.Peers, humanize.Comma)
+	t.curve("network to peers", "by %s", p.Peers, threadCount)
 	for _, n := range notes {
 		t.text(n.Source, n.Text)
 	}
@@ -54,9 +55,18 @@ func (t table) disk(d *perf.Disk) {
 	source := fmt.Sprintf("ssd %q", d.Name)
 	t.curve(source, "random reads of %s, 32 at once", d.Random,
 		func(size int64) string { return humanize.IBytes(uint64(size)) })
-	t.curve(source, "reads of 1.0 MiB by %s threads", d.Read, humanize.Comma)
-	t.curve(source, "writes of 1.0 MiB by %s threads", d.Write, humanize.Comma)
+	t.curve(source, "reads of 1.0 MiB by %s", d.Read, threadCount)
+	t.curve(source, "writes of 1.0 MiB by %s", d.Write, threadCount)
 	if d.Mixed > 0 {
 		t.rate(source, "reads and writes at once, together", d.Mixed)
 	}
+}
+
+func threadCount(n int64) string { return plural(n, "thread") }
+
+func plural(n int64, of string) string {
+	if n != 1 {
+		of += "s"
+	}
+	return humanize.Comma(n) + " " + of
 }

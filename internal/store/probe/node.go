@@ -131,12 +131,13 @@ func disk(
 	}
 }
 
-// roundAll leaves four digits of each rate: more were not measured, and would not be read.
+// roundAll leaves four digits of what was measured: more would not be read, and are not true.
 func roundAll(p *perf.Profile) {
 	curves := []perf.Curve{p.Ram.Read, p.Ram.Write, p.Origin.Readers}
 	for i := range p.Disks {
 		d := &p.Disks[i]
 		d.Mixed = rounded(d.Mixed)
+		d.Capacity &^= 1<<20 - 1
 		curves = append(curves, d.Read, d.Write, d.Random)
 	}
 	for _, c := range curves {
@@ -144,7 +145,7 @@ func roundAll(p *perf.Profile) {
 			c[i].Rate = rounded(c[i].Rate)
 		}
 	}
-	p.Origin.Latency = rounded(p.Origin.Latency)
+	p.Origin.Latency, p.Origin.Size = rounded(p.Origin.Latency), rounded(p.Origin.Size)
 }
 
 func rounded(n int64) int64 {
