@@ -66,6 +66,10 @@ check: go-present $(TOOLS)/staticcheck-$(STATICCHECK_VERSION) ## Format, vet, li
 bench: build ## Run the benchmarks (BENCH=name, QUICK=1, SEED=n)
 	@PYTHON=$(PYTHON) bench/run $(BENCH)
 
+.PHONY: papers
+papers: build ## Run the papers' scenarios and write docs/papers-results.md with pictures
+	bin/belady papers scenarios --out docs/papers-results.md
+
 .PHONY: soak
 soak: build ## Open and close 10,000 loaders; kill and resume ten trainings
 	@PYTHON=$(PYTHON) scripts/install-torch.sh torch pytest

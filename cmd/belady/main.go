@@ -130,6 +130,7 @@ func newRoot(env *environment) (root *cobra.Command, started *bool) {
 		newLogCommand(env),
 		newOrderCommand(),
 		newPlanCommand(env),
+		newPapersCommand(env),
 		newReadCommand(env),
 		newServeCommand(env),
 		newSimCommand(env),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func (f *simFlags) simulateFile(cmd *cobra.Command, env *environment, path strin
 		return err
 	}
 	if f.plot != "" {
-		if err := plotReport(f.plot, report); err != nil {
+		if err := draw(f.plot, show.Pictures(report)[0]); err != nil {
 			return err
 		}
 	}
@@ -92,17 +93,13 @@ func runScenario(
 	return report, err
 }
 
-// plotReport draws the report into a file.
-func plotReport(path string, r *scenario.Report) error {
-	file, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
-	if err != nil {
+// draw writes a picture into a file.
+func draw(path string, picture show.Drawing) error {
+	var svg bytes.Buffer
+	if err := picture.Draw(&svg); err != nil {
 		return fmt.Errorf("draw %s: %w", path, err)
 	}
-	defer file.Cleanup()
-	if err := show.Picture(r).Draw(file); err != nil {
-		return fmt.Errorf("draw %s: %w", path, err)
-	}
-	if err := file.CloseAtomicallyReplace(); err != nil {
+	if err := renameio.WriteFile(path, svg.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("draw %s: %w", path, err)
 	}
 	return nil

@@ -10,8 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Lines is a picture of curves over one axis. Published points, where a series has them, are
-// diamonds of its colour.
+// Lines is a picture of curves over one axis, with published points beside them.
 type Lines struct {
 	Title, Subtitle string
 	X, Y            string // what the axes are, with their units
@@ -24,7 +23,7 @@ type Lines struct {
 type Series struct {
 	Name      string
 	Points    [][2]float64
-	Published [][2]float64
+	Published [][2]float64 // drawn as diamonds
 }
 
 // glyphs tell curves apart without their colour.
@@ -85,7 +84,7 @@ func (l *Lines) add(p *plot.Plot, i int, s *Series) error {
 	if err != nil {
 		return fmt.Errorf("series %q, published: %w", s.Name, err)
 	}
-	theirs.GlyphStyle = draw.GlyphStyle{Color: seriesColour(i), Radius: 6.5, Shape: diamondGlyph{}}
+	theirs.GlyphStyle = draw.GlyphStyle{Color: ink, Radius: 6.5, Shape: diamondGlyph{}}
 	p.Add(theirs)
 	return nil
 }

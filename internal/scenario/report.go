@@ -130,13 +130,21 @@ func (c Cell) String() string {
 		bytes *int64
 	}{{"ram", c.Ram}, {"ssd", c.Ssd}} {
 		if part.bytes != nil {
-			parts = append(parts, part.name+" "+humanize.Bytes(uint64(*part.bytes)))
+			parts = append(parts, part.name+" "+SizeText(*part.bytes))
 		}
 	}
 	if c.Kept > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f %% kept", 100*c.Kept))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// SizeText is a capacity as a file has it: whole gigabytes, or megabytes.
+func SizeText(bytes int64) string {
+	if bytes%1e9 != 0 && bytes%1e6 == 0 {
+		return humanize.Comma(bytes/1e6) + " MB"
+	}
+	return humanize.Bytes(uint64(bytes))
 }
 
 // judge compares the report with what was published, and counts what is missed.

@@ -3,9 +3,8 @@ package show
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
-
-	"github.com/dustin/go-humanize"
 
 	"belady/internal/chart"
 	"belady/internal/scenario"
@@ -14,20 +13,21 @@ import (
 // Drawing draws itself as SVG.
 type Drawing interface{ Draw(w io.Writer) error }
 
-// Picture chooses the picture that a report asks for: bars where rows are compared at one size,
-// a grid where two sizes change, curves where one does.
-func Picture(r *scenario.Report) Drawing {
+// Pictures are those that a report asks for, the most telling first: bars where rows are compared
+// at one size, a grid where two sizes change, curves where one does.
+func Pictures(r *scenario.Report) []Drawing {
 	switch {
 	case len(r.Rings) > 0:
-		return ringPicture(r)
+		return []Drawing{ringPicture(r)}
 	case r.Uses != nil:
-		return usesPicture(r)
+		return []Drawing{usesPicture(r)}
 	case !swept(r):
-		return barsPicture(r)
+		return []Drawing{barsPicture(r)}
 	case r.Rows[0].At.Kept > 0:
-		return curvesPicture(r)
+		return []Drawing{curves(r, "hit ratio after the first epoch", hits),
+			curves(r, "epoch after the first ÷ roofline", over)}
 	}
-	return gridPicture(r)
+	return []Drawing{gridPicture(r)}
 }
 
 // sources are the parts of a bar, in the order in which they are drawn.
@@ -88,24 +88,44 @@ func parts(row *scenario.Result) []float64 {
 	return shares
 }
 
-// curvesPicture shows hit ratios over the kept share.
-func curvesPicture(r *scenario.Report) Drawing {
-	l := &chart.Lines{Title: r.Title, Subtitle: r.Summary, X: "share of the dataset kept, %",
-		Y: "hit ratio after the first epoch"}
+func hits(row *scenario.Result) float64 { return *row.Hits }
+func over(row *scenario.Result) float64 { return row.Ratio }
+
+// curves shows a value of each row over the kept share. Rows whose curves lie on one another are
+// drawn as one, with all their names.
+func curves(r *scenario.Report, y string, value func(*scenario.Result) float64) Drawing {
+	l := &chart.Lines{Title: r.Title, Subtitle: r.Summary, X: "share of the dataset kept, %", Y: y}
+	var all []chart.Series
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		at := slices.IndexFunc(l.Series, func(s chart.Series) bool { return s.Name == row.Name })
-		if at < 0 {
-			at = len(l.Series)
-			l.Series = append(l.Series, chart.Series{Name: row.Name})
+		if len(all) == 0 || all[len(all)-1].Name != row.Name {
+			all = append(all, chart.Series{Name: row.Name})
 		}
-		s := &l.Series[at]
-		s.Points = append(s.Points, [2]float64{100 * row.At.Kept, *row.Hits})
-		if row.Says != "" {
-			s.Published = append(s.Published, [2]float64{100 * row.At.Kept, row.Published})
+		s, x := &all[len(all)-1], 100*row.At.Kept
+		s.Points = append(s.Points, [2]float64{x, value(row)})
+		if row.What == "hits" && row.Ours == value(row) {
+			s.Published = append(s.Published, [2]float64{x, row.Published})
 		}
 	}
+	for _, s := range all {
+		if at := slices.IndexFunc(l.Series, func(t chart.Series) bool { return same(s, t) }); at >= 0 {
+			t := &l.Series[at]
+			t.Name, t.Published = t.Name+", "+s.Name, append(t.Published, s.Published...)
+			continue
+		}
+		l.Series = append(l.Series, s)
+	}
 	return l
+}
+
+// same tells whether an eye would see one curve.
+func same(a, b chart.Series) bool {
+	for i, p := range a.Points {
+		if i >= len(b.Points) || math.Abs(p[1]-b.Points[i][1]) > 0.005 {
+			return false
+		}
+	}
+	return true
 }
 
 // gridPicture shows the first row's seconds over ram and ssd, the published ones below ours.
@@ -116,7 +136,7 @@ func gridPicture(r *scenario.Report) Drawing {
 	place := func(names *[]string, size *int64) int {
 		label := "–"
 		if size != nil {
-			label = humanize.Bytes(uint64(*size))
+			label = scenario.SizeText(*size)
 		}
 		if i := slices.Index(*names, label); i >= 0 {
 			return i

@@ -116,7 +116,7 @@ func ringTable(r *scenario.Report) [][]string {
 	for _, p := range r.Rings {
 		published := "–"
 		if p.Published > 0 {
-			published = "≈ " + number(p.Published)
+			published = fmt.Sprintf("≈ %g", p.Published)
 		}
 		rows = append(rows, []string{humanize.Comma(int64(p.Points)),
 			fmt.Sprintf("%.1f", p.Receivers.Mean), fmt.Sprintf("%.1f", p.Receivers.Deviation),
