@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"belady/internal/core/order"
+	"belady/internal/core/perf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,4 +93,34 @@ func TestMeanLosesNothing(t *testing.T) {
 			rt.Fatalf("%d over %d: %d", total, over, m.of(over))
 		}
 	})
+}
+
+// A tier, or a peer, that is slower than the origin is said to be.
+func TestWhatIsSlowerThanTheOrigin(t *testing.T) {
+	q := question()
+	q.Has.Ssd = 32 << 20
+	fast, slow := perf.Curve{{At: 1, Rate: 1e9}}, perf.Curve{{At: 1, Rate: 1e6}}
+	ask := func(origin, disk, link perf.Curve) string {
+		q.Rates = &perf.Profile{Ram: perf.Tier{Read: fast}, Peers: link,
+			Disks:  []perf.Disk{{Tier: perf.Tier{Name: "/d", Read: disk}}},
+			Origin: perf.Origin{Readers: origin}}
+		r, err := q.Answer(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(r.Notes, "\n")
+	}
+	const disk, link = "from the ssd than", "from a peer than"
+	for _, c := range []struct {
+		notes string
+		want  [2]bool
+	}{
+		{ask(slow, fast, fast), [2]bool{false, false}},
+		{ask(fast, slow, fast), [2]bool{true, false}},
+		{ask(fast, fast, slow), [2]bool{false, true}},
+	} {
+		if strings.Contains(c.notes, disk) != c.want[0] || strings.Contains(c.notes, link) != c.want[1] {
+			t.Errorf("want %v:\n%s", c.want, c.notes)
+		}
+	}
 }

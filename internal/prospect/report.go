@@ -337,4 +337,15 @@ func (p *prospect) notes(r *Report, rates *perf.Profile) {
 	note(len(rates.Disks) == 0 && p.plan.Log > 0, "the profile has no disk: its time is not known")
 	note(len(rates.Peers) == 0 && p.nodes > 1,
 		"the profile has no peers: the network's time is not known")
+	size, readers := r.Bytes/int64(max(r.Samples, 1)), int64(p.nodes)
+	slower := func(own, peers []bool) bool {
+		from, _ := rates.Fastest(size, readers, own, peers)
+		return from == perf.FromOrigin && len(rates.Origin.Readers) > 0
+	}
+	note(p.plan.Log > 0 && len(rates.Disks) > 0 && slower([]bool{false, true}, nil),
+		"a sample of %s costs more from the ssd than from the origin: the log slows this job",
+		bytesOf(size))
+	note(p.nodes > 1 && len(rates.Peers) > 0 && slower(nil, []bool{true}),
+		"a sample of %s costs more from a peer than from the origin: homes at peers slow this job",
+		bytesOf(size))
 }
