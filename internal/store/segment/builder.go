@@ -2,23 +2,21 @@ package segment
 
 import "belady/internal/core/sample"
 
-// A Builder fills a buffer with one slot, from its begin. Up to the next multiple of Block behind
-// Used the buffer is always as it will stand in the file, so whole blocks of it may be written at
-// any time; nothing may be added to a block that was synced, for which there is Skip.
+// A Builder fills a buffer with one slot, from its begin. Whole blocks below Used are as they will
+// stand in the file and may be written at any time. Nothing may be added to a block that was synced,
+// for which there is Skip.
 type Builder struct {
 	binding Binding
 	tag     Tag
 	buf     []byte
 	entries []Entry
-	used    uint32 // records end here
-	clean   uint32 // from used to here the buffer is zero
+	used    uint32 // records end here; what is behind may be anything
 }
 
 // Begin starts a slot in buf, which is the slot's size and may hold anything. The builder keeps it.
 func (s *Builder) Begin(b Binding, t Tag, buf []byte) {
 	*s = Builder{binding: b, tag: t, buf: buf, entries: s.entries[:0]}
-	s.used, s.clean = SlotHeader, Block
-	clear(buf[:Block])
+	s.used = SlotHeader
 	b.putSlot(buf, t)
 }
 
@@ -30,7 +28,8 @@ func (s *Builder) Add(id sample.ID, bytes []byte) (Entry, bool) {
 	}
 	e := Entry{ID: id, At: uint32(at), Length: uint32(len(bytes))}
 	e.Sum = s.binding.Sum(e, s.tag.Generation, bytes)
-	s.clear(uint32(at), uint32(at)+RecordHeader+e.Length)
+	clear(s.buf[s.used:at])
+	clear(s.buf[at+RecordHeader+uint64(e.Length) : end])
 	s.binding.putRecord(s.buf[at:], e, s.tag.Generation)
 	copy(s.buf[at+RecordHeader:], bytes)
 	s.used = uint32(end)
@@ -38,19 +37,12 @@ func (s *Builder) Add(id sample.ID, bytes []byte) (Entry, bool) {
 	return e, true
 }
 
-// clear zeroes what a record from at to end leaves: the gap before it, the rest of its last block.
-func (s *Builder) clear(at, end uint32) {
-	if s.clean < at {
-		clear(s.buf[s.clean:at])
-	}
-	if to := ceil(end, Block); to > s.clean {
-		clear(s.buf[max(end, s.clean):to])
-		s.clean = to
-	}
-}
-
 // Skip lets the next record begin in a new block, because what was added up to now was synced.
-func (s *Builder) Skip() { s.used = ceil(s.used, Block) }
+func (s *Builder) Skip() {
+	to := ceil(s.used, Block)
+	clear(s.buf[s.used:to])
+	s.used = to
+}
 
 // Used is where the records end.
 func (s *Builder) Used() uint32 { return s.used }
@@ -64,9 +56,7 @@ func (s *Builder) Entries() []Entry { return s.entries }
 // Close writes the footer. The whole buffer is then as it stands in the file.
 func (s *Builder) Close(durable uint64) {
 	at := len(s.buf) - Trailer - entryBytes*len(s.entries)
-	if int(s.clean) < at {
-		clear(s.buf[s.clean:at])
-	}
+	clear(s.buf[s.used:at])
 	footer := s.buf[at:]
 	for i, e := range s.entries {
 		e.put(footer[entryBytes*i:])

@@ -214,7 +214,7 @@ func (l *log) list(c *chain) {
 	}
 	var buf []byte
 	if len(refs) > 0 {
-		buf = l.chains.buffer(int64(len(refs)) * w)
+		buf = l.chains.buffer(int64(len(refs))*w, l.BucketBytes()*9/8+4*w)
 	}
 	c.left.Store(most)
 	c.mu.Lock()
@@ -247,7 +247,8 @@ func (l *log) settle(t target) {
 	}
 }
 
-func (s *chains) buffer(bytes int64) []byte {
+// buffer takes memory for a bucket, at least so much that most buckets fit.
+func (s *chains) buffer(bytes, least int64) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, buf := range s.idle {
@@ -260,7 +261,7 @@ func (s *chains) buffer(bytes int64) []byte {
 		vfs.Free(buf)
 	}
 	s.idle = nil
-	return vfs.Aligned(int(bytes + bytes/8))
+	return vfs.Aligned(int(max(bytes, least)))
 }
 
 // loadAll reads the slots of a bucket side by side, and then the next bucket.
@@ -333,6 +334,14 @@ func (l *log) copyFrom(c *chain, w *want) bool {
 	l.counts.read.Add(int64(len(w.read.Dst)))
 	l.counts.copied.Add(int64(len(w.read.Dst)))
 	return true
+}
+
+// slotIn is which slot of a bucket a place is in, and where there.
+func (l *log) slotIn(c *chain, p place) (i int, at uint32, ok bool) {
+	f := l.fileOf(p)
+	slot, at := f.locate(p)
+	i, ok = c.slots[slotRef{f, slot}]
+	return i, at, ok
 }
 
 // stateOf waits until a slot is there, or was missed.

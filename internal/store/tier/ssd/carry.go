@@ -34,6 +34,8 @@ type following struct {
 	worn  atomic.Bool // the day's bytes are written
 	stuck atomic.Bool // no slot has fallen free for long
 
+	rescuing atomic.Bool
+
 	mu      sync.Mutex
 	courses []*course // of some epochs, the latest one last
 }
@@ -49,7 +51,6 @@ type course struct {
 	last    uint32          // bucket
 	carried []atomic.Uint64 // a bit a sample
 	begun   atomic.Int64    // buckets up to this one are being read, or were: their slots are closed
-	rescued atomic.Bool     // what the epochs before have left is being copied
 }
 
 // begin notes that a bucket is being read. By the third of an epoch, the last of the one before are
@@ -108,7 +109,7 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 	if l.layout != tier.Carry {
 		return fmt.Errorf("follow an order: the log of %s is %s", l.config.Name, l.layout)
 	}
-	if order == 0 || len(buckets) != len(l.index.places) {
+	if order == 0 || len(buckets) != len(l.index.spots) {
 		return errors.New("follow an order: it is not one of this dataset")
 	}
 	f := l.follow.Load()

@@ -44,7 +44,7 @@ func (l *log) work() {
 // durable is what a log must find again whatever happens now.
 func (l *log) durable() map[sample.ID]bool {
 	set := map[sample.ID]bool{}
-	for id := range sample.ID(len(l.index.places)) {
+	for id := range sample.ID(len(l.index.spots)) {
 		if p, _ := l.index.get(id); p != 0 {
 			set[id] = true
 		}

@@ -109,19 +109,20 @@ func (l *log) Append(epoch int32, id sample.ID, b []byte) error {
 		return tier.ErrDown
 	}
 	defer l.gate.leave()
-	if int(id) >= len(l.index.places) || uint32(len(b)) != l.config.Sizes.Size(id) {
+	if int(id) >= len(l.index.spots) || uint32(len(b)) != l.config.Sizes.Size(id) {
 		return fmt.Errorf("append sample %d of %d bytes: the dataset has no such sample", id, len(b))
 	}
-	return l.append(epoch, id, b)
+	return l.append(epoch, id, b, 2*reserve)
 }
 
-func (l *log) append(epoch int32, id sample.ID, b []byte) error {
+// append appends a sample for where it is wanted next, if that leaves so many slots free.
+func (l *log) append(epoch int32, id sample.ID, b []byte, spare int) error {
 	p, _ := l.index.get(id)
 	t, c, ok := l.wanted(epoch, id, p != 0)
 	if !ok {
 		return nil
 	}
-	err := l.appendTo(t, id, b)
+	err := l.appendTo(t, id, b, spare)
 	if err != nil && c != nil {
 		c.giveBack(id)
 	}
@@ -129,7 +130,7 @@ func (l *log) append(epoch int32, id sample.ID, b []byte) error {
 }
 
 // appendTo adds a record for a target in the first directory that takes it.
-func (l *log) appendTo(t target, id sample.ID, b []byte) error {
+func (l *log) appendTo(t target, id sample.ID, b []byte, spare int) error {
 	if uint32(len(b)) > l.shape.sampleMax {
 		l.counts.refused.Add(1)
 		return tier.ErrFull
@@ -138,7 +139,7 @@ func (l *log) appendTo(t target, id sample.ID, b []byte) error {
 	turn := l.turn.Load()
 	for i := range uint32(len(l.writers)) {
 		next := (turn + i) % uint32(len(l.writers))
-		err := l.writers[next].append(t, id, b)
+		err := l.writers[next].append(t, id, b, spare)
 		if err == nil {
 			l.turn.CompareAndSwap(turn, next)
 			return nil
@@ -208,7 +209,7 @@ func (l *log) changed(held bool, ids []sample.ID) {
 	if len(ids) == 0 || l.config.Changed == nil {
 		return
 	}
-	set := make([]uint64, (len(l.index.places)+63)/64)
+	set := make([]uint64, (len(l.index.spots)+63)/64)
 	for _, id := range ids {
 		set[id/64] |= 1 << (id % 64)
 	}

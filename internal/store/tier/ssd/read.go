@@ -71,7 +71,7 @@ func (l *log) Read(epoch int32, reads []tier.Read) {
 // find looks a sample up, and copies it if it is still in memory. False: nothing is left to do.
 func (l *log) find(r *tier.Read) (want, bool) {
 	r.Err = tier.ErrAbsent
-	if int(r.ID) >= len(l.index.places) || uint32(len(r.Dst)) != l.config.Sizes.Size(r.ID) {
+	if int(r.ID) >= len(l.index.spots) || uint32(len(r.Dst)) != l.config.Sizes.Size(r.ID) {
 		return want{}, false
 	}
 	p, sum := l.index.get(r.ID)

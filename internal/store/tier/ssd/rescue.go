@@ -16,28 +16,27 @@ const (
 	slotPause    = time.Millisecond
 )
 
-// rescue carries what epochs that are over, and other orders, have left in their slots, where that
-// is less than half of one. It begins when the second bucket of an epoch is wanted: by then the
-// copies of the epoch before are synced.
+// overdueAfter is how many buckets behind the one that is read a slot should have fallen free: its
+// samples are carried then, and the slots that took them closed and synced.
+const overdueAfter = 4
+
+// rescue carries what is left in slots that should have fallen free: samples that were read singly
+// while the log was busy, or that another order or a larger memory has left there. Each would keep
+// a slot, and without free slots nothing can be carried. It is called as a bucket begins.
 func (l *log) rescue(t target) {
 	f := l.follow.Load()
-	if f == nil || t.bucket == 0 {
-		return
-	}
-	c := f.course(t.epoch)
-	if c == nil || !c.rescued.CompareAndSwap(false, true) {
+	if f == nil || f.order != t.order || f.worn.Load() || f.course(t.epoch+1) == nil ||
+		!f.rescuing.CompareAndSwap(false, true) {
 		return
 	}
 	l.chains.loads.Go(func() {
+		defer f.rescuing.Store(false)
 		buf := vfs.Aligned(int(l.shape.slotBytes))
 		defer vfs.Free(buf)
 		for _, file := range *l.files.Load() {
 			for i := range file.slots {
-				s := &file.slots[i]
-				was := s.target()
-				left := (was.order != t.order || was.epoch < t.epoch) && s.state() == closed &&
-					s.live.Load() > 0 && file.header.SlotBytes == l.shape.slotBytes
-				if left && !l.rescueSlot(f, slotRef{file, uint32(i)}, t, buf) {
+				ref := slotRef{file, uint32(i)}
+				if l.overdue(ref, t) && !l.rescueSlot(f, ref, t, buf) {
 					return
 				}
 			}
@@ -45,46 +44,46 @@ func (l *log) rescue(t target) {
 	})
 }
 
-// rescueSlot copies the records of a slot that are still read from it, if they are less than half
-// of it: else little would be won. False: there is no room for more.
+// overdue tells whether a slot is to be rescued while a bucket is read. Where nothing is meant to
+// leave it, only if less than half of it is alive: else little would be won.
+func (l *log) overdue(ref slotRef, t target) bool {
+	s := &ref.file.slots[ref.slot]
+	live := int64(s.live.Load())
+	if live == 0 || s.state() != closed || ref.file.header.SlotBytes != l.shape.slotBytes {
+		return false
+	}
+	was := s.target()
+	if was.order == t.order && was.bucket != lateBucket {
+		return was.epoch < t.epoch && t.bucket >= chainsAhead ||
+			was.epoch == t.epoch && was.bucket+overdueAfter <= t.bucket
+	}
+	return live*l.shape.cost/int64(len(l.index.spots)) < int64(l.shape.slotBytes)/2
+}
+
+// rescueSlot copies the records of a slot that are still read from it. False: there is no room.
 func (l *log) rescueSlot(f *following, ref slotRef, t target, buf []byte) bool {
 	file := ref.file
-	n := int64(file.slots[ref.slot].live.Load())
-	if n*l.shape.cost/int64(len(l.index.places)) > int64(len(buf))*3/4 {
-		return true // most of it is, whatever the sizes: not worth a look
-	}
 	if _, err := file.io.ReadAt(buf, file.header.SlotAt(ref.slot)); err != nil {
 		return true // whoever reads these says so
 	}
-	var live []segment.Entry
-	bytes := 0
-	l.eachLive(ref, buf, func(e segment.Entry, _ []byte) bool {
-		live = append(live, e)
-		bytes += int(e.Length)
-		return true
-	})
-	if bytes > len(buf)/2 {
-		return true
-	}
 	t.bucket = lateBucket
 	next := f.course(t.epoch + 1)
-	for _, e := range live {
-		if next != nil && next.has(e.ID) { // its copy is on the way
-			continue
+	ok := true
+	l.eachLive(ref, buf, func(e segment.Entry, b []byte) bool {
+		if next == nil || next.has(e.ID) { // its copy is on the way
+			return true
 		}
-		b := buf[e.At+segment.RecordHeader:][:e.Length]
-		to, c, ok := l.wanted(int32(t.epoch), e.ID, true)
-		if !ok {
+		to, c, wanted := l.wanted(int32(t.epoch), e.ID, true)
+		if !wanted {
 			to = t
 		}
-		if !l.wait(f, func() error { return l.appendTo(to, e.ID, b) }) {
-			if c != nil {
-				c.giveBack(e.ID)
-			}
-			return false
+		ok = l.wait(f, func() error { return l.appendTo(to, e.ID, b, 0) })
+		if !ok && c != nil {
+			c.giveBack(e.ID)
 		}
-	}
-	return true
+		return ok
+	})
+	return ok
 }
 
 // eachLive goes over the records of a slot whose bytes are given that are still read from it, and
@@ -153,7 +152,7 @@ func (l *log) sweep(c *chain) {
 		ok := true
 		l.eachLive(ref, slot, func(e segment.Entry, b []byte) bool {
 			ok = next.has(e.ID) ||
-				l.wait(f, func() error { return l.append(int32(c.epoch), e.ID, b) })
+				l.wait(f, func() error { return l.append(int32(c.epoch), e.ID, b, reserve) })
 			return ok
 		})
 		if !ok {

@@ -148,7 +148,7 @@ func (l *log) adopt(ref slotRef, entries []segment.Entry) (found []segment.Entry
 	var live int32
 	var fresh, cost, dead int64
 	for _, e := range entries {
-		if int(e.ID) >= len(l.index.places) || e.Length != l.config.Sizes.Size(e.ID) {
+		if int(e.ID) >= len(l.index.spots) || e.Length != l.config.Sizes.Size(e.ID) {
 			dropped++
 			continue
 		}
@@ -184,7 +184,7 @@ func (l *log) adopt(ref slotRef, entries []segment.Entry) (found []segment.Entry
 // where it lay.
 func (l *log) supersede(e segment.Entry, to place, generation uint64) (was place, ok bool) {
 	defer l.index.lock(e.ID).Unlock()
-	was = l.index.places[e.ID]
+	was = l.index.spots[e.ID].place()
 	if was != 0 {
 		f := l.fileOf(was)
 		slot, _ := f.locate(was)
@@ -192,6 +192,6 @@ func (l *log) supersede(e segment.Entry, to place, generation uint64) (was place
 			return was, false
 		}
 	}
-	l.index.places[e.ID], l.index.sums[e.ID] = to, e.Sum
+	l.index.spots[e.ID] = makeSpot(to, e.Sum)
 	return was, true
 }

@@ -1,6 +1,9 @@
 package ssd
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +24,10 @@ const (
 	syncAge     = 5 * time.Second
 	bufferBytes = 64 << 20         // of slots being filled or written; two slots in any case
 	fullPause   = 10 * time.Second // until room is looked for again
+
+	// reserve are free slots that samples are carried to only from a bucket that would else keep its
+	// own, and twice as many those that are carried as they are read.
+	reserve = 4
 )
 
 // writer writes what was appended to one directory. Its goroutine is the only one that does, one
@@ -73,8 +80,9 @@ func newWriter(l *log, d *dir) *writer {
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// append adds a record to the open slot of its target, or to a new one if that is full.
-func (w *writer) append(t target, id sample.ID, b []byte) error {
+// append adds a record to the open slot of its target, or to a new one if that is full and so many
+// others are left.
+func (w *writer) append(t target, id sample.ID, b []byte, spare int) error {
 	if !w.dir.health.writable() {
 		return tier.ErrDown
 	}
@@ -88,7 +96,7 @@ func (w *writer) append(t target, id sample.ID, b []byte) error {
 		}
 		w.close(f)
 	}
-	f, err := w.begin(t)
+	f, err := w.begin(t, spare)
 	if err != nil {
 		return err
 	}
@@ -114,11 +122,14 @@ func (w *writer) added(f *fill, e segment.Entry) {
 }
 
 // begin opens a slot for appends, without any I/O: slots are made ahead by the goroutine.
-func (w *writer) begin(t target) (*fill, error) {
+func (w *writer) begin(t target, spare int) (*fill, error) {
 	if w.full.IsZero() && w.short() {
 		w.nudge()
 	}
-	if len(w.free) == 0 {
+	if w.log.follow.Load() == nil {
+		spare = 0
+	}
+	if len(w.free) <= spare {
 		if w.full.IsZero() && w.short() || w.frees() {
 			return nil, tier.ErrBusy
 		}
@@ -146,19 +157,22 @@ func (w *writer) begin(t target) (*fill, error) {
 	return f, nil
 }
 
-// frees tells whether a sync will let slots fall free, and has it done soon.
+// frees tells whether a sync will let slots fall free, and has it done soon. If nothing else is
+// left to sync, the fuller half of the open slots is closed: the copies in these keep the slots
+// that they were read from.
 func (w *writer) frees() bool {
 	if w.log.follow.Load() == nil {
 		return false
 	}
 	if w.unsynced == 0 && len(w.fills) == len(w.opens) {
-		for _, f := range w.opens { // the copies in these keep the slots they were read from
-			if f.builder.Used() > w.log.shape.slotBytes/2 {
-				w.close(f)
-			}
-		}
-		if len(w.fills) == len(w.opens) {
+		open := slices.SortedFunc(maps.Values(w.opens), func(a, b *fill) int {
+			return cmp.Compare(b.builder.Used(), a.builder.Used())
+		})
+		if len(open) == 0 {
 			return false
+		}
+		for _, f := range open[:(len(open)+1)/2] {
+			w.close(f)
 		}
 	}
 	w.hurry = true
@@ -242,7 +256,11 @@ func (w *writer) copySlot(ref slotRef, dst []byte) bool {
 	if fill == nil {
 		return false
 	}
-	copy(dst, fill.bytes[:fill.builder.Used()])
+	n := int(fill.builder.Used())
+	if fill.closed { // with its footer
+		n = len(fill.bytes)
+	}
+	copy(dst, fill.bytes[:n])
 	return true
 }
 
@@ -347,7 +365,7 @@ func (w *writer) syncAt() int64 {
 // complete tells whether nothing more will be appended, since all is held.
 func (w *writer) complete() bool {
 	return w.log.follow.Load() == nil &&
-		w.log.counts.samples.Load() >= int64(len(w.log.index.places))
+		w.log.counts.samples.Load() >= int64(len(w.log.index.spots))
 }
 
 // pause is how long there is nothing to do, unless there is a nudge.
