@@ -3,8 +3,8 @@ package segment
 import "belady/internal/core/sample"
 
 // A Builder fills a buffer with one slot, from its begin. Whole blocks below Used are as they will
-// stand in the file and may be written at any time. Nothing may be added to a block that was synced,
-// for which there is Skip.
+// stand in the file and may be written at any time. Nothing may be added to a block that was
+// synced, for which there is Skip.
 type Builder struct {
 	binding Binding
 	tag     Tag
