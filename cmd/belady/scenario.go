@@ -25,8 +25,8 @@ var ofScenarios = map[string]bool{"policy": true, "json": true, "plot": true, "s
 // is missed.
 func (f *simFlags) simulateFile(cmd *cobra.Command, env *environment, path string) error {
 	var wrong error
-	cmd.LocalFlags().Visit(func(flag *pflag.Flag) {
-		if !ofScenarios[flag.Name] {
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && !ofScenarios[flag.Name] {
 			wrong = usagef("--%s and %s: the file says all of it; change it there", flag.Name, path)
 		}
 	})

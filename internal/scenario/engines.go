@@ -64,7 +64,8 @@ type modelEngine struct {
 
 // bound runs the row that all others are divided by.
 func (e modelEngine) bound(ctx context.Context) (strategy.Result, error) {
-	return strategy.Run(e.cluster(ctx, cell{Row: Row{Name: perfect}}), perfect)
+	e.o.Progress = func(string, int64, int64) {} // it may be a row besides
+	return strategy.Run(e.cluster(ctx, cell{}), perfect)
 }
 
 // cluster is the model's input for one cell.

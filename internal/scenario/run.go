@@ -63,6 +63,9 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 			err = run.each(ctx, rows, report, engine.run)
 		}
 	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // whatever an engine calls being stopped
+	}
 	if err != nil {
 		return nil, err
 	}
