@@ -114,7 +114,7 @@ func (s *suite) freeze(t *table) (*perf.Profile, error) {
 
 // foretell draws the cells, scans their datasets and predicts them all.
 func (s *suite) foretell(t *table, p *perf.Profile) ([]foretold, error) {
-	seconds, n := 4.0, 12
+	seconds, n := 3.0, 12
 	if s.quick {
 		seconds, n = 2, 3
 	}

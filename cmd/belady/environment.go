@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"path/filepath"
 
+	"belady/internal/core/perf"
+	"belady/internal/profile"
 	"belady/internal/store/origin"
 )
 
@@ -70,4 +73,15 @@ func defaultSocket(getenv func(string) string, dir string) string {
 		return filepath.Join(runtime, "belady.sock")
 	}
 	return filepath.Join(dir, "belady.sock")
+}
+
+// profile is the one that a flag or the settings name, or that in Dir; nil if nobody named one and
+// there is none.
+func (e *environment) profile(flag string) (*perf.Profile, error) {
+	named := cmp.Or(flag, e.Settings.Profile)
+	p, err := profile.Load(cmp.Or(named, filepath.Join(e.Dir, profile.Name)))
+	if named == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return p, err
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"io/fs"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,9 +39,7 @@ func newPlanCommand(env *environment) *cobra.Command {
 			}
 			q.Has.Ssd += int64(d.Bytes)
 		}
-		named := cmp.Or(rates, env.Settings.Profile)
-		q.Rates, err = profile.Load(cmp.Or(named, filepath.Join(env.Dir, profile.Name)))
-		if err != nil && (named != "" || !errors.Is(err, fs.ErrNotExist)) {
+		if q.Rates, err = env.profile(rates); err != nil {
 			return err
 		}
 		if len(names) > 0 {

@@ -25,7 +25,7 @@ func (f *simFlags) predict(
 	}
 	told, err := sim.Predict(p, seen, sources)
 	if err != nil {
-		return nil, fmt.Errorf("predict %s with the profile %s: %w", f.replay, f.profile, err)
+		return nil, fmt.Errorf("predict %s: %w", f.replay, err)
 	}
 	return trace.Compare(told, seen), nil
 }

@@ -6,9 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"belady/internal/core/perf"
 	"belady/internal/core/trace"
-	"belady/internal/profile"
 )
 
 // replayReport is what a replay found.
@@ -23,12 +21,13 @@ type replayReport struct {
 	Epochs []trace.Compared `json:"epochs,omitempty"`
 }
 
+// errNoProfile means that nobody named a profile, and there is none.
+var errNoProfile = errors.New("there is no profile; 'belady bench tiers DATASET' measures one")
+
 func (f *simFlags) runReplay(env *environment) (err error) {
-	var sources *perf.Profile
-	if f.profile != "" {
-		if sources, err = profile.Load(f.profile); err != nil {
-			return usageError{err}
-		}
+	sources, err := env.profile(f.profile)
+	if err != nil {
+		return usageError{err}
 	}
 	data, err := os.ReadFile(f.replay)
 	if err != nil {
@@ -58,9 +57,11 @@ func (f *simFlags) runReplay(env *environment) (err error) {
 	if differs != nil {
 		report.Difference = differs.Error()
 	}
+	why := errNoProfile
 	if sources != nil && differs == nil {
-		if report.Epochs, err = f.predict(&d.Header, set, done, sources); err != nil {
-			return err
+		report.Epochs, why = f.predict(&d.Header, set, done, sources)
+		if why != nil && f.profile != "" {
+			return why
 		}
 	}
 	if f.json {
@@ -73,7 +74,8 @@ func (f *simFlags) runReplay(env *environment) (err error) {
 	if done.Tail > 0 {
 		fmt.Fprintf(env.Err, "%d bytes at the end were cut off and left out\n", done.Tail)
 	}
-	if sources == nil {
+	if why != nil {
+		fmt.Fprintf(env.Err, "not predicted: %v\n", why)
 		return nil
 	}
 	return printCompared(env.Out, report.Epochs)

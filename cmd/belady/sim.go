@@ -17,6 +17,7 @@ import (
 	"belady/internal/core/policy"
 	"belady/internal/core/pump"
 	"belady/internal/core/sample"
+	"belady/internal/profile"
 	"belady/internal/sim"
 )
 
@@ -52,8 +53,8 @@ func newSimCommand(env *environment) *cobra.Command {
 			"numbers it names beside ours; where one is farther off than it may be, that row is\n" +
 			"MISSED and the verb fails. --policy then chooses among its rows.\n\n" +
 			"With --replay, feed a trace recorded by 'belady serve --trace' to a fresh pump and\n" +
-			"check that it decides the same. With --profile too, simulate the recorded run over the\n" +
-			"sources of that profile, and print what was predicted beside what was measured.",
+			"check that it decides the same. If there is a profile, simulate the recorded run over its\n" +
+			"sources too, and print what was predicted beside what was measured.",
 		Example: "  belady sim --samples 1281167 --size 110KB --ram 70GB --world 8 --batch 256 \\\n" +
 			"    --rate 1GB --latency 30ms --compute 180ms --policy spread,belady,lru\n" +
 			"  belady sim --samples 1281167 --size 110KB --ram 20GB --ssd 70GB\n" +
@@ -102,7 +103,8 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.ssd.layout, "ssd-layout", string(perf.Static),
 		"static: written once; carry: written anew in every epoch")
 	flags.StringVar(&f.replay, "replay", "", "trace to replay, in place of all the above")
-	flags.StringVar(&f.profile, "profile", "", "profile to predict what --replay has measured with")
+	flags.StringVar(&f.profile, "profile", "", "profile to predict with what --replay "+
+		"has measured (default the settings', or "+profile.Name+" in --dir if it is there)")
 	flags.StringVar(&f.plot, "plot", "", "draw the results of a scenario's file as SVG, to here")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
