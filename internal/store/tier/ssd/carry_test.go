@@ -129,25 +129,25 @@ func testCarry(t *testing.T, epochs int, out float64, ahead int) {
 
 // As TestPowerCuts, with a job that carries the log along its order.
 func TestCarryPowerCuts(t *testing.T) {
-	seeds, far := crashSeeds(t)/3, uint64(0) // each is longer
-	for seed := range seeds {
+	seeds := crashSeeds(t) / 3 // each is longer
+	var far atomic.Uint64
+	t.Cleanup(func() {
+		if n := far.Load(); n < seeds/2 {
+			t.Errorf("only %d of %d histories were carried over two epochs and more", n, seeds)
+		}
+	})
+	eachSeed(t, seeds, func(t *testing.T, seed uint64) {
 		h := newHistory(t, seed)
 		h.config.Layout = tier.Carry
 		h.config.SlotBytes = 128 << 10
 		c := carried{history: h, job: job{h.sizes, 1 + seed}}
 		for range 4 {
 			c.live()
-			if t.Failed() {
-				t.Fatalf("seed %d", seed)
-			}
 		}
 		if c.e >= 2 {
-			far++
+			far.Add(1)
 		}
-	}
-	if far < seeds/2 {
-		t.Errorf("only %d of %d histories were carried over two epochs and more", far, seeds)
-	}
+	})
 }
 
 // carried is a history of a log that is carried.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -76,18 +77,31 @@ func crashSeeds(t *testing.T) uint64 {
 	return n
 }
 
+// eachSeed lets as many histories go on at a time as there are processors: each is alone in its
+// file system, and a crash is found the sooner the more of them are tried.
+func eachSeed(t *testing.T, seeds uint64, history func(t *testing.T, seed uint64)) {
+	parts := uint64(runtime.GOMAXPROCS(0))
+	for part := range parts {
+		t.Run(strconv.FormatUint(part, 10), func(t *testing.T) {
+			t.Parallel()
+			for seed := part; seed < seeds; seed += parts {
+				if history(t, seed); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
+}
+
 // Whatever was synced is found after a power cut at any operation, and nothing but right bytes ever
 // is.
 func TestPowerCuts(t *testing.T) {
-	for seed := range crashSeeds(t) {
+	eachSeed(t, crashSeeds(t), func(t *testing.T, seed uint64) {
 		h := newHistory(t, seed)
 		for range 4 {
 			h.live()
-			if t.Failed() {
-				t.Fatalf("seed %d", seed)
-			}
 		}
-	}
+	})
 }
 
 // history is a log that lives several times, on file systems that lose power.

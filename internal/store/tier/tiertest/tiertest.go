@@ -4,6 +4,7 @@ package tiertest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -66,11 +67,13 @@ func Mixed(n int, seed uint64) Sizes {
 // Fill writes the bytes of a sample.
 func Fill(id sample.ID, dst []byte) {
 	x := uint64(id)*0x9E3779B97F4A7C15 + 1
-	for i := range dst {
+	for i := 0; i < len(dst); i += 8 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		dst[i] = byte(x >> 32)
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], x)
+		copy(dst[i:], word[:])
 	}
 }
 
