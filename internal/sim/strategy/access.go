@@ -19,15 +19,18 @@ type lists struct {
 type access struct {
 	order order.Order
 	job   *Job
-	open  []*lists // consecutive epochs
+	base  sample.ID // of the job's dataset among all
+	all   []uint32  // sizes of all samples
+	open  []*lists  // consecutive epochs
 	spare []*lists
 	// deal, if given, changes what the order says, for strategies that do not deliver it.
 	deal func(l *lists)
 }
 
-func (s *setting) access() (*access, error) {
-	o, err := order.New(s.job.Order)
-	return &access{order: o, job: s.job}, err
+func (s *setting) access(number int) (*access, error) {
+	job := &s.Jobs[number]
+	o, err := order.New(job.Order)
+	return &access{order: o, job: job, base: s.bases[number], all: s.sizes}, err
 }
 
 // epoch returns the lists of an epoch, which is one of the open ones or the next.
@@ -66,6 +69,11 @@ func (a *access) fill(l *lists, e int) error {
 		l.ids[node], l.batch = epoch.IDs, epoch.Batch
 		l.batches = max(l.batches, epoch.Batches())
 	}
+	for _, ids := range l.ids {
+		for i := range ids {
+			ids[i] += a.base
+		}
+	}
 	if a.deal != nil {
 		a.deal(l)
 	}
@@ -76,22 +84,34 @@ func (a *access) fill(l *lists, e int) error {
 		}
 		sizes = sizes[:len(ids)]
 		for i, id := range ids {
-			sizes[i] = a.job.Sizes[id]
+			sizes[i] = a.all[id]
 		}
 		l.sizes[node] = sizes
 	}
 	return nil
 }
 
+// reads is how many samples all nodes read.
+func (l *lists) reads() (all int64) {
+	for _, ids := range l.ids {
+		all += int64(len(ids))
+	}
+	return all
+}
+
 // reads is how many samples all nodes read in all epochs.
-func (a *access) reads(epochs int) (int64, error) {
+func (a *access) reads() (int64, error) {
 	l, err := a.epoch(0)
 	if err != nil {
 		return 0, err
 	}
-	var all int64
+	return l.reads() * int64(a.job.Epochs), nil
+}
+
+// longest is the samples of the node that reads most.
+func (l *lists) longest() (most int) {
 	for _, ids := range l.ids {
-		all += int64(len(ids))
+		most = max(most, len(ids))
 	}
-	return all * int64(epochs), nil
+	return most
 }

@@ -34,8 +34,8 @@ func belady(s *setting) (Result, error) {
 		nodes[i] = node
 	}
 	raw := func(size uint32) int64 { return int64(size) }
-	homes, err := plan.MakeHomes(plan.HomesInput{Sizes: sizes(s.job.Sizes),
-		Seed: uint64(s.job.Order.Seed), Nodes: nodes, Uses: uses, Cost: raw, Record: raw})
+	homes, err := plan.MakeHomes(plan.HomesInput{Sizes: sizes(s.sizes),
+		Seed: uint64(s.Jobs[0].Order.Seed), Nodes: nodes, Uses: uses, Cost: raw, Record: raw})
 	if err != nil {
 		return Result{}, err
 	}
@@ -63,7 +63,7 @@ func belady(s *setting) (Result, error) {
 // live marks the samples that have homes.
 func (l *loop) live(homes *plan.Homes) {
 	l.homes = homes
-	for id := range l.job.Sizes {
+	for id := range l.sizes {
 		id := sample.ID(id)
 		// Empty samples fit into a tier that is not there.
 		if _, tier, ok := homes.Of(id); ok && l.tierOf(tier) >= 0 {

@@ -3,30 +3,44 @@ package strategy
 // perfect never waits: batch by batch the node with most bytes to compute.
 func perfect(s *setting) (Result, error) {
 	var result Result
-	a, err := s.access()
-	if err != nil {
-		return result, err
-	}
-	all, err := a.reads(s.job.Epochs)
-	if err != nil {
-		return result, err
-	}
-	for e := range s.job.Epochs {
-		l, err := a.epoch(e)
+	var done, all int64
+	for number := range s.Jobs {
+		a, err := s.access(number)
 		if err != nil {
 			return result, err
 		}
-		var bytes int64
-		for b := range l.batches {
-			bytes += l.largest(b)
-		}
-		a.close(e)
-		result.Epochs = append(result.Epochs, float64(bytes)*s.compute)
-		result.Seconds += result.Epochs[e]
-		if err := s.progress(all/int64(s.job.Epochs)*int64(e+1), all); err != nil {
+		reads, err := a.reads()
+		if err != nil {
 			return result, err
 		}
+		all += reads
 	}
+	for number, job := range s.Jobs {
+		a, err := s.access(number)
+		if err != nil {
+			return result, err
+		}
+		var one JobResult
+		for e := range job.Epochs {
+			l, err := a.epoch(e)
+			if err != nil {
+				return result, err
+			}
+			var bytes int64
+			for b := range l.batches {
+				bytes += l.largest(b)
+			}
+			done += l.reads()
+			a.close(e)
+			one.Epochs = append(one.Epochs, float64(bytes)*s.compute)
+			one.Seconds += one.Epochs[e]
+			if err := s.progress(done, all); err != nil {
+				return result, err
+			}
+		}
+		result.Jobs = append(result.Jobs, one)
+	}
+	result.end()
 	return result, nil
 }
 

@@ -44,7 +44,7 @@ func (l *loop) foresee(batches int64) {
 
 // fail takes away what nodes hold that fail before the current batch.
 func (l *loop) fail() {
-	for len(l.ahead) > 0 && l.ahead[0].batch <= l.batch {
+	for len(l.ahead) > 0 && l.ahead[0].batch <= l.jobs[0].batch {
 		f := l.ahead[0].Failure
 		l.ahead = l.ahead[1:]
 		count, bytes := l.lose(f)
@@ -64,7 +64,7 @@ func (l *loop) fail() {
 // lose forgets what a node has, and that it is any sample's home.
 func (l *loop) lose(f Failure) (count int, bytes int64) {
 	l.dead |= 1 << f.Node
-	for i, size := range l.job.Sizes {
+	for i, size := range l.sizes {
 		id := sample.ID(i)
 		words, had := l.has.of(id), false
 		for tier := range words {
@@ -92,7 +92,7 @@ func (l *loop) lose(f Failure) (count int, bytes int64) {
 
 // dropSeconds gives up second copies: what was lost needs their room more.
 func (l *loop) dropSeconds() {
-	for i := range l.job.Sizes {
+	for i := range l.sizes {
 		id := sample.ID(i)
 		words := l.has.of(id)
 		if len(words) == 0 || words[0]&twice == 0 {
@@ -120,7 +120,7 @@ func (l *loop) left() [][]int64 {
 			free[node] = append(free[node], t.Capacity)
 		}
 	}
-	for i, size := range l.job.Sizes {
+	for i, size := range l.sizes {
 		for tier, word := range l.has.of(sample.ID(i)) {
 			for node := range free {
 				if word&(1<<node) != 0 {

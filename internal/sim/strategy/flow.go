@@ -11,14 +11,15 @@ var never = math.Inf(1)
 
 // flow is one thing that moves bytes: a thread that reads ahead, or a tier's fillers together.
 type flow struct {
-	node  int
-	speed float64 // threads that work as one
-	id    sample.ID
-	size  uint32
-	batch int64 // that the sample is read for
-	place Place // that it is read from
-	begun float64
-	after phase
+	node   int
+	reader *reader // that it reads ahead for; nil: it fills a tier
+	speed  float64 // threads that work as one
+	id     sample.ID
+	size   uint32
+	batch  int64 // that the sample is read for
+	place  Place // that it is read from
+	begun  float64
+	after  phase
 	// joined: it waits for another flow's fetch of its sample, and does not read the origin itself.
 	joined bool
 }

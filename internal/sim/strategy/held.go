@@ -105,7 +105,7 @@ func (l *loop) refill(f int) {
 		return
 	}
 	w.id, w.after = fill.list[fill.at], storing
-	w.size, w.begun = l.job.Sizes[w.id], l.now
+	w.size, w.begun = l.sizes[w.id], l.now
 	if l.homes != nil {
 		l.has.of(w.id)[0] |= coming
 	}

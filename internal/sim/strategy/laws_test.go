@@ -183,7 +183,7 @@ func TestBad(t *testing.T) {
 		"compute is 0":         func(s *strategy.Scenario) { s.Compute = 0 },
 		"a rate is below 0":    func(s *strategy.Scenario) { s.Peers = -1 },
 		"staging is 0 bytes":   func(s *strategy.Scenario) { s.Staging.Capacity = 0 },
-		"one job, not 0":       func(s *strategy.Scenario) { s.Jobs = nil },
+		"there is no job":      func(s *strategy.Scenario) { s.Jobs = nil },
 		"origin: has no steps": func(s *strategy.Scenario) { s.Origin = nil },
 		"tier ssd is 0 bytes":  func(s *strategy.Scenario) { s.Tiers[1].Capacity = 0 },
 		"tier ram: has no":     func(s *strategy.Scenario) { s.Tiers[0].Read = nil },

@@ -18,7 +18,7 @@ func nopfs(s *setting) (Result, error) {
 		return Result{}, err
 	}
 	tiers := make([][]uint8, s.Nodes)
-	ids := make([]sample.ID, len(s.job.Sizes))
+	ids := make([]sample.ID, len(s.sizes))
 	for node := range tiers {
 		tiers[node] = s.mostUsed(uses[node], ids)
 	}
@@ -32,14 +32,23 @@ func nopfs(s *setting) (Result, error) {
 	return l.run()
 }
 
-// uses is how often each node reads each sample in the whole job.
+// uses is how often each node reads each sample in all jobs.
 func (s *setting) uses() (plan.Uses, error) {
-	o, err := order.New(s.job.Order)
-	if err != nil {
-		return nil, err
+	uses := plan.NewUses(s.Nodes, len(s.sizes))
+	for i, job := range s.Jobs {
+		o, err := order.New(job.Order)
+		if err != nil {
+			return nil, err
+		}
+		own := make(plan.Uses, s.Nodes)
+		for node := range own {
+			own[node] = uses[node][s.bases[i]:][:len(job.Sizes)]
+		}
+		if err := own.Count(o, s.Nodes, 0, job.Epochs); err != nil {
+			return nil, err
+		}
 	}
-	uses := plan.NewUses(s.Nodes, len(s.job.Sizes))
-	return uses, uses.Count(o, s.Nodes, 0, s.job.Epochs)
+	return uses, nil
 }
 
 // mostUsed gives a node's samples to its tiers, the most used first, equal ones in an order that
@@ -99,29 +108,53 @@ func (s *setting) byFirstUse(home func(reader int, id sample.ID) (node, tier int
 	for node := range all {
 		all[node] = make([][]sample.ID, len(s.Tiers))
 	}
-	a, err := s.access()
-	if err != nil {
-		return nil, err
-	}
-	for e := range s.job.Epochs {
-		lists, err := a.epoch(e)
-		if err != nil {
-			return nil, err
-		}
-		for i := range lists.ids[0] {
-			for reader, ids := range lists.ids {
-				if i >= len(ids) {
-					continue
-				}
-				if node, tier := home(reader, ids[i]); tier >= 0 {
-					all[node][tier] = append(all[node][tier], ids[i])
-					listed(node, ids[i])
-				}
+	list := func(l *lists, at int) {
+		for reader, ids := range l.ids {
+			if at >= len(ids) {
+				continue
+			}
+			if node, tier := home(reader, ids[at]); tier >= 0 {
+				all[node][tier] = append(all[node][tier], ids[at])
+				listed(node, ids[at])
 			}
 		}
-		a.close(e)
 	}
-	return all, nil
+	return all, s.together(list)
+}
+
+// together walks all jobs' orders side by side, as if all read equally fast.
+func (s *setting) together(visit func(l *lists, at int)) error {
+	jobs, epochs := make([]*access, len(s.Jobs)), 0
+	for i, job := range s.Jobs {
+		var err error
+		if jobs[i], err = s.access(i); err != nil {
+			return err
+		}
+		epochs = max(epochs, job.Epochs)
+	}
+	for e := range epochs {
+		var open []*lists
+		longest := 0
+		for _, a := range jobs {
+			if e >= a.job.Epochs {
+				continue
+			}
+			l, err := a.epoch(e)
+			if err != nil {
+				return err
+			}
+			open, longest = append(open, l), max(longest, l.longest())
+		}
+		for at := range longest {
+			for _, l := range open {
+				visit(l, at)
+			}
+		}
+		for _, a := range jobs {
+			a.close(e)
+		}
+	}
+	return nil
 }
 
 // fillAll gives every tier of every node its fillers.

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 
 	"belady/internal/core/sample"
 )
@@ -10,16 +11,17 @@ import (
 // in place of rates, so that a limit that is not there is a zero.
 type setting struct {
 	*Scenario
-	job     *Job
-	bytes   int64     // of the dataset
-	compute float64   // seconds a byte
-	store   float64   // seconds a byte that a thread needs to decode and store
-	threads int       // that read ahead on each node
-	slope   []float64 // bytes a second of one thread, by the nodes that read the origin
-	options []option  // other sources than the origin, the fastest first
-	places  []Place   // of each tier
-	runs    int64     // that the strategy makes of the scenario
-	ran     int64     // of them
+	sizes   []uint32    // of the samples of all datasets, one after the other
+	bases   []sample.ID // where each job's dataset begins
+	bytes   int64       // of all samples
+	compute float64     // seconds a byte
+	store   float64     // seconds a byte that a thread needs to decode and store
+	threads int         // that read ahead on each node
+	slope   []float64   // bytes a second of one thread, by the nodes that read the origin
+	options []option    // other sources than the origin, the fastest first
+	places  []Place     // of each tier
+	runs    int64       // that the strategy makes of the scenario
+	ran     int64       // of them
 }
 
 // progress tells how far the strategy is.
@@ -42,9 +44,10 @@ func settle(s *Scenario) (*setting, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	set := &setting{Scenario: s, job: &s.Jobs[0], compute: 1 / s.Compute, runs: 1,
+	set := &setting{Scenario: s, compute: 1 / s.Compute, runs: 1,
 		threads: int(max(s.Staging.Threads, 1))}
-	for _, size := range set.job.Sizes {
+	set.gather()
+	for _, size := range set.sizes {
 		set.bytes += int64(size)
 	}
 	if s.Preprocess > 0 {
@@ -59,6 +62,24 @@ func settle(s *Scenario) (*setting, error) {
 	}
 	set.rank()
 	return set, nil
+}
+
+// gather puts the jobs' datasets one after the other. Jobs given the same list of sizes read the
+// same dataset.
+func (s *setting) gather() {
+	if len(s.Jobs) == 1 {
+		s.sizes, s.bases = s.Jobs[0].Sizes, []sample.ID{0}
+		return
+	}
+	for i, job := range s.Jobs {
+		same := slices.IndexFunc(s.Jobs[:i], func(j Job) bool { return &j.Sizes[0] == &job.Sizes[0] })
+		if same >= 0 {
+			s.bases = append(s.bases, s.bases[same])
+			continue
+		}
+		s.bases = append(s.bases, sample.ID(len(s.sizes)))
+		s.sizes = append(s.sizes, job.Sizes...)
+	}
 }
 
 // limit is a thread's rate through its node's link to the origin.
@@ -107,7 +128,7 @@ func (s *setting) least() float64 {
 	return s.slope[s.Nodes]
 }
 
-func (s *setting) size(id sample.ID) int64 { return int64(s.job.Sizes[id]) }
+func (s *setting) size(id sample.ID) int64 { return int64(s.sizes[id]) }
 
 // check refuses what the model cannot run. Files have said more about it, with the line.
 func (s *Scenario) check() error {
@@ -120,8 +141,8 @@ func (s *Scenario) check() error {
 		return fmt.Errorf("a rate is below 0; expected 0, for no limit, or more")
 	case s.Staging.Capacity <= 0:
 		return fmt.Errorf("staging is %d bytes; expected more than 0", s.Staging.Capacity)
-	case len(s.Jobs) != 1:
-		return fmt.Errorf("the model runs one job, not %d; engine pump runs several", len(s.Jobs))
+	case len(s.Jobs) == 0:
+		return fmt.Errorf("there is no job; expected one at least")
 	}
 	if err := s.Origin.Validate(); err != nil {
 		return fmt.Errorf("origin: %w", err)
@@ -134,8 +155,15 @@ func (s *Scenario) check() error {
 			return fmt.Errorf("tier %s: %w", t.Name, err)
 		}
 	}
-	if err := s.Jobs[0].check(s.Nodes); err != nil {
-		return err
+	samples := 0
+	for i := range s.Jobs {
+		if err := s.Jobs[i].check(s.Nodes); err != nil {
+			return err
+		}
+		samples += len(s.Jobs[i].Sizes)
+	}
+	if samples > sample.MaxCount {
+		return fmt.Errorf("%d samples in all; expected at most %d", samples, int64(sample.MaxCount))
 	}
 	return s.checkFailures()
 }

@@ -29,7 +29,7 @@ func (l *loop) prestage(node func(sample.ID, int, *draws) int, tiers []int) [][]
 	for i := range used {
 		used[i] = make([]int64, len(l.Tiers))
 	}
-	for i, size := range l.job.Sizes {
+	for i, size := range l.sizes {
 		id := sample.ID(i)
 		n := node(id, l.Nodes, &d)
 		for _, tier := range tiers {
@@ -58,12 +58,11 @@ func (l *loop) prestage(node func(sample.ID, int, *draws) int, tiers []int) [][]
 		seconds := float64(most) * (1/rate + l.store) / float64(l.fillers(tier))
 		l.result.Prestage = max(l.result.Prestage, seconds)
 	}
-	l.result.Seconds = l.result.Prestage
 	return shards
 }
 
 // draws are a strategy's own, apart from those of the order and of the sizes.
-func (s *setting) draws() draws { return draws(uint64(s.job.Order.Seed) ^ 0x5ca1ab1e) }
+func (s *setting) draws() draws { return draws(uint64(s.Jobs[0].Order.Seed) ^ 0x5ca1ab1e) }
 
 // ramOnly is the tier that is ram, as a list.
 func (s *setting) ramOnly() []int {
@@ -132,10 +131,10 @@ func deepioAny(s *setting) (Result, error) {
 	if len(pool) == 0 {
 		return Result{Unsupported: "no node's ram holds a sample, and nothing else is read"}, nil
 	}
-	if len(pool) < len(s.job.Sizes) {
-		l.result.Note = coverage(len(pool), len(s.job.Sizes))
+	if len(pool) < len(s.sizes) {
+		l.result.Note = coverage(len(pool), len(s.sizes))
 		one := &cycle{ids: pool, draws: s.draws()}
-		l.access.deal = func(lists *lists) {
+		l.jobs[0].deal = func(lists *lists) {
 			for _, ids := range lists.ids {
 				one.fill(ids)
 			}
@@ -203,10 +202,10 @@ func (s *setting) shards() (Result, error) {
 		cycles[node] = cycle{ids: shard, draws: s.draws() + draws(node)}
 		held += len(shard)
 	}
-	if held < len(s.job.Sizes) {
-		l.result.Note = coverage(held, len(s.job.Sizes))
+	if held < len(s.sizes) {
+		l.result.Note = coverage(held, len(s.sizes))
 	}
-	l.access.deal = func(lists *lists) {
+	l.jobs[0].deal = func(lists *lists) {
 		for node, ids := range lists.ids {
 			cycles[node].fill(ids)
 		}
@@ -225,7 +224,7 @@ func localityAware(s *setting) (Result, error) {
 	d := s.draws()
 	dealt := make([][]sample.ID, s.Nodes)
 	var rest []sample.ID
-	l.access.deal = func(lists *lists) {
+	l.jobs[0].deal = func(lists *lists) {
 		for b := range lists.batches {
 			rest = l.dealBatch(lists, b, dealt, rest[:0])
 			for node, ids := range dealt {

@@ -39,16 +39,17 @@ type Cluster struct {
 	Shared bool
 }
 
-// Job is what is trained: rank i of its order runs on node i.
+// Job is what is trained: rank i of its order runs on node i, with compute, staging and threads of
+// its own. Jobs share the origin and the tiers.
 type Job struct {
 	Order  order.Spec
 	Epochs int
 	Sizes  []uint32 // bytes of each sample
 }
 
-// Failure takes away what a node's tiers hold, at a point of the job in epochs (1.5 is the middle
-// of the second); its ranks go on. What was lost comes from the origin from then on; with Refill
-// other nodes keep what is lost by then as it is read again, where they have room.
+// Failure takes away what a node's tiers hold, at a point of the first job in epochs (1.5 is the
+// middle of the second); its ranks go on. What was lost comes from the origin from then on; with
+// Refill other nodes keep what is lost by then as it is read again, where they have room.
 type Failure struct {
 	Node   int
 	At     float64
@@ -94,9 +95,27 @@ type Result struct {
 	Prestage    float64         // of Seconds, before the first batch could be read
 	Stall       float64         // of Seconds, what batches took beyond prestaging and computing
 	Epochs      []float64       // each epoch's seconds, prestaging not counted
+	Jobs        []JobResult     // Seconds, Stall and Epochs are of the last to end
 	Bytes       [Places]int64   // what the nodes' training was given, by where it came from
 	Busy        [Places]float64 // seconds that threads spent on it, all added up
 	Filled      int64           // read from the origin besides, to fill tiers
+}
+
+// JobResult is what became of one job.
+type JobResult struct {
+	Seconds, Stall float64 // prestaging not counted
+	Epochs         []float64
+}
+
+// end makes the job that ends last the result's.
+func (r *Result) end() {
+	var last JobResult
+	for _, job := range r.Jobs {
+		if job.Seconds >= last.Seconds {
+			last = job
+		}
+	}
+	r.Seconds, r.Stall, r.Epochs = r.Prestage+last.Seconds, last.Stall, last.Epochs
 }
 
 // OriginBytes is all that the origin sent.
@@ -106,22 +125,23 @@ func (r *Result) OriginBytes() int64 { return r.Bytes[Origin] + r.Filled }
 type Strategy struct {
 	Name    string
 	Summary string
+	several bool // jobs at once; the others are systems of one job
 	run     func(s *setting) (Result, error)
 }
 
 // Table is every strategy.
 var Table = []Strategy{
-	{"perfect", "every sample is there when it is wanted: the lower bound", perfect},
-	{"naive", "each sample from the origin when it is wanted, one by one", naive},
-	{"staging", "from the origin, ahead of use, in order", staging},
-	{"deepio-ordered", "a shard in each node's ram; what is in none blocks", deepioOrdered},
-	{"deepio-opportunistic", "a shard in each node's ram; nothing else is read", deepioAny},
-	{"parallel-staging", "a shard on each node, which reads nothing else", parallelStaging},
-	{"lbann-dynamic", "each node's ram keeps what it read in the first epoch", lbannDynamic},
-	{"lbann-preload", "all samples in the nodes' ram before the first epoch", lbannPreload},
-	{"locality-aware", "samples stay; each batch is dealt to those that have it", localityAware},
-	{"nopfs", "each node keeps what it uses most, filled in order of use", nopfs},
-	{"belady", "each sample has one home while the pool is short", belady},
+	{"perfect", "every sample is there when it is wanted: the lower bound", true, perfect},
+	{"naive", "each sample from the origin when it is wanted, one by one", true, naive},
+	{"staging", "from the origin, ahead of use, in order", true, staging},
+	{"deepio-ordered", "a shard in each node's ram; what is in none blocks", false, deepioOrdered},
+	{"deepio-opportunistic", "a shard in each node's ram; nothing else is read", false, deepioAny},
+	{"parallel-staging", "a shard on each node, which reads nothing else", false, parallelStaging},
+	{"lbann-dynamic", "each node's ram keeps what it read in the first epoch", false, lbannDynamic},
+	{"lbann-preload", "all samples in the nodes' ram before the first epoch", false, lbannPreload},
+	{"locality-aware", "samples stay; batches go where their samples are", false, localityAware},
+	{"nopfs", "each node keeps what it uses most, filled in order of use", false, nopfs},
+	{"belady", "each sample has one home while the pool is short", true, belady},
 }
 
 // Names lists the strategies in the order of Table.
@@ -145,7 +165,12 @@ func Run(s *Scenario, name string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := Table[at].run(set)
+	var result Result
+	if row := Table[at]; len(s.Jobs) > 1 && !row.several {
+		result.Unsupported = fmt.Sprintf("%s knows one job, and there are %d", name, len(s.Jobs))
+	} else {
+		result, err = row.run(set)
+	}
 	result.Strategy, result.Engine = name, Engine
 	return result, err
 }
