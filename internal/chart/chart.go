@@ -187,8 +187,8 @@ func (ticks) Ticks(low, high float64) (all []plot.Tick) {
 			step = unit * times
 		}
 	}
-	places := max(0, int(math.Ceil(-math.Log10(step)-1e-9)))
-	if step == unit*2.5 {
+	places := 0
+	for scaled := step; math.Abs(scaled-math.Round(scaled)) > 1e-9*scaled; scaled *= 10 {
 		places++
 	}
 	for v := math.Ceil(low/step-1e-9)*step + 0; v <= high+step*1e-6; v += step {

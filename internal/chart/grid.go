@@ -41,7 +41,8 @@ func (g *Grid) Draw(w io.Writer) error {
 			low, high = min(low, v), max(high, v)
 		}
 	}
-	sheet := newSheet(g.Title, g.Subtitle, 130+gridRow*vg.Length(len(g.Rows)))
+	sheet := newSheet(g.Title, g.Subtitle, 136+gridRow*vg.Length(len(g.Rows)))
+	sheet.room = draw.Crop(sheet.room, 0, 0, 0, -6)
 	p := newPlot(g.X, g.Y)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.5, float64(len(g.Columns))-0.5, -0.5,
 		float64(len(g.Rows))-0.5

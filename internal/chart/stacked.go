@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -45,15 +46,12 @@ func (s *Stacked) Draw(w io.Writer) error {
 	if len(s.Bars) == 0 {
 		return ErrNothing
 	}
-	longest, used := s.Line, make([]bool, len(s.Parts))
+	longest := s.Line
 	for i := range s.Bars {
 		b := &s.Bars[i]
 		if len(b.Parts) > len(s.Parts) || !finite(append(b.Parts, b.Mark)...) {
 			return fmt.Errorf("bar %q: %v and mark %v of %d parts cannot be drawn", b.Name, b.Parts,
 				b.Mark, len(s.Parts))
-		}
-		for part, length := range b.Parts {
-			used[part] = used[part] || length > 0
 		}
 		longest = max(longest, b.length(), b.Mark)
 	}
@@ -61,7 +59,7 @@ func (s *Stacked) Draw(w io.Writer) error {
 		return ErrNothing
 	}
 	sheet := newSheet(s.Title, s.Subtitle, 150+barRow*vg.Length(len(s.Bars)))
-	sheet.legend(s.keys(used))
+	sheet.legend(s.keys(longest / 500))
 	p := newPlot(s.Axis, "")
 	p.X.Min, p.X.Max, p.X.Tick.Marker = 0, longest*1.01, ticks{}
 	p.Y.Min, p.Y.Max = -0.5, float64(len(s.Bars))-0.5
@@ -72,10 +70,12 @@ func (s *Stacked) Draw(w io.Writer) error {
 	return sheet.write(w)
 }
 
-// keys are the legend: parts that occur, then the mark and the line.
-func (s *Stacked) keys(used []bool) (keys []key) {
+// keys are the legend: parts that an eye can see somewhere, then the mark and the line.
+func (s *Stacked) keys(seen float64) (keys []key) {
 	for i, part := range s.Parts {
-		if used[i] {
+		if slices.ContainsFunc(s.Bars, func(b Bar) bool {
+			return i < len(b.Parts) && b.Parts[i] > seen
+		}) {
 			keys = append(keys, swatch(part, partColour(i)))
 		}
 	}

@@ -164,10 +164,19 @@ func (e pumpEngine) run(ctx context.Context, c cell) (Result, error) {
 	r.Ratio = r.Seconds / max(seconds(bound.Epoch()), 1e-9)
 	hits := float64(reads-got.Stats.Misses) / float64(max(reads-int64(e.Dataset.Samples), 1))
 	r.Hits = &hits
-	r.Bytes = map[string]int64{"origin": got.Stats.FetchedBytes, "ssd": got.Stats.SsdBytes,
-		"ram": reads*total/int64(e.Dataset.Samples) - got.Stats.FetchedBytes - got.Stats.SsdBytes}
+	mean := float64(total) / float64(len(e.sizes))
+	r.Bytes = e.bytes(epochs[1:], int64(float64(reads*int64(later)/int64(len(epochs)))*mean))
 	r.Origin = newLeast(got.Stats.FetchedBytes, total+int64(later)*bound.OriginBytes)
 	return r, nil
+}
+
+// bytes splits what ranks read in some epochs by where it came from.
+func (e pumpEngine) bytes(epochs []sim.EpochResult, read int64) map[string]int64 {
+	var origin, ssd int64
+	for _, epoch := range epochs {
+		origin, ssd = origin+epoch.OriginBytes, ssd+epoch.SsdBytes
+	}
+	return map[string]int64{"origin": origin, "ssd": ssd, "ram": max(0, read-origin-ssd)}
 }
 
 func seconds(d pump.Instant) float64 { return float64(d) / 1e9 }

@@ -44,7 +44,8 @@ type Result struct {
 	Epochs  []float64 `json:"epoch_seconds,omitempty"`
 	Stall   float64   `json:"stall_seconds"`
 	Fill    float64   `json:"fill_seconds"` // before the first batch could be read
-	// Bytes is what training was given, by where it came from; Busy the time that it took.
+	// Bytes is what training was given, by where it came from (pump: after the first epoch); Busy
+	// is the time that it took.
 	Bytes  map[string]int64   `json:"bytes,omitempty"`
 	Busy   map[string]float64 `json:"busy_seconds,omitempty"`
 	Origin Least              `json:"origin"`

@@ -54,6 +54,9 @@ func barsPicture(r *scenario.Report) Drawing {
 		}
 		bar := chart.Bar{Name: row.Name, Parts: parts(row), Mark: row.PublishedSeconds,
 			Note: fmt.Sprintf("%s s = %.2f×", number(row.Seconds), row.Ratio)}
+		if r.Engine == scenario.Pump {
+			bar.Note = fmt.Sprintf("%s s, %.2f × its roofline", number(row.Seconds), row.Ratio)
+		}
 		if row.PublishedSeconds > 0 {
 			s.Mark = "published"
 		}
@@ -134,8 +137,8 @@ func gridPicture(r *scenario.Report) Drawing {
 	name := r.Rows[0].Name
 	g.Subtitle = fmt.Sprintf("%s: seconds of the job (published below) over %s", name, r.Summary)
 	place := func(names *[]string, size *int64) int {
-		label := "–"
-		if size != nil {
+		label := "none"
+		if size != nil && *size > 0 {
 			label = scenario.SizeText(*size)
 		}
 		if i := slices.Index(*names, label); i >= 0 {
