@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,12 +29,41 @@ func newBenchCommand(env *environment) *cobra.Command {
 		Args:  refuseUnknownVerb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchTiersCommand(env))
+	cmd.AddCommand(newBenchTiersCommand(env), newBenchPeerCommand(env))
+	return cmd
+}
+
+func newBenchPeerCommand(env *environment) *cobra.Command {
+	listen, minutes := "", 0
+	cmd := &cobra.Command{
+		Use:   "peer",
+		Short: "Let another node measure the network to this one",
+		Long: "Answer 'belady bench tiers --peer' of other nodes, until interrupted or for some\n" +
+			"minutes. Whoever can reach the address may ask; nothing but bytes without meaning is sent,\n" +
+			"to each connection for 5 s at most.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if minutes < 1 || minutes > 1440 {
+				return usagef("--minutes is %d; give 1 to 1440", minutes)
+			}
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(minutes)*time.Minute)
+			defer cancel()
+			fmt.Fprintf(env.Out, "answering on %s for %d minutes\n", l.Addr(), minutes)
+			return probe.Answer(ctx, l)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", ":7411", "address to answer on, HOST:PORT")
+	cmd.Flags().IntVar(&minutes, "minutes", 10, "how long to answer, 1 to 1440")
 	return cmd
 }
 
 // benchFlags are those of `belady bench tiers`.
 type benchFlags struct {
+	peers   []string
 	out     string
 	seconds int
 	json    bool
@@ -48,7 +78,8 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 			"daemon, 'belady plan' and 'belady sim' use: docs/profile.md. Memory is copied; into each\n" +
 			"folder of --ssd a file of up to 256 MB is written, read past the page cache, and removed;\n" +
 			"of the dataset's origin, up to 512 MB of samples are read in up to 20 s, none twice, and\n" +
-			"no more at once than bring more. It takes less than a minute and can be interrupted.\n" +
+			"no more at once than bring more; the network to each --peer is filled for 2 s. It takes\n" +
+			"less than a minute and can be interrupted.\n" +
 			"What else uses a source meanwhile lowers its figures.",
 		Example: "  belady bench tiers imagenet --ssd /nvme0 --ssd /nvme1",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -71,6 +102,8 @@ func newBenchTiersCommand(env *environment) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArray("ssd", nil, "folder whose device to measure; may be given again (default those "+
 		"of the settings, or $BELADY_SSD)")
+	flags.StringArrayVar(&f.peers, "peer", nil, "node that runs 'belady bench peer', as HOST:PORT; "+
+		"may be given again, and the slowest link counts")
 	flags.StringVar(&f.out, "out", "", "profile to write (default "+profile.Name+" in --dir)")
 	flags.IntVar(&f.seconds, "seconds", 50, "most time to take, 30 to 600")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
@@ -92,7 +125,8 @@ func (c config) withFolders(cmd *cobra.Command, getenv func(string) string) (con
 
 // run measures, writes the profile and prints it.
 func (f *benchFlags) run(ctx context.Context, env *environment, c config, args []string) error {
-	n := probe.Node{Time: time.Duration(f.seconds) * time.Second, Concurrency: c.Origin.Concurrency}
+	n := probe.Node{Time: time.Duration(f.seconds) * time.Second, Peers: f.peers,
+		Concurrency: c.Origin.Concurrency}
 	for _, d := range c.Ssd.Dirs {
 		if info, err := os.Stat(d.Path); err != nil || !info.IsDir() {
 			return usagef("measure %s: it is no folder", printable(d.Path))
@@ -121,8 +155,8 @@ func (f *benchFlags) run(ctx context.Context, env *environment, c config, args [
 		n.Samples = set.Manifest
 	}
 	if !n.Enough() {
-		return usagef("%d s are too few for %s: give more --seconds, or fewer folders", f.seconds,
-			plural(len(n.Dirs), "folder", "folders"))
+		return usagef("%d s are too few for %s and %s: give more --seconds, or fewer of them", f.seconds,
+			plural(len(n.Dirs), "folder", "folders"), plural(len(n.Peers), "peer", "peers"))
 	}
 	p, note, err := f.measure(ctx, env.Err, &n)
 	if err != nil {
@@ -172,8 +206,11 @@ func notMeasured(n *probe.Node, note string) (all []profile.Note) {
 	if note != "" {
 		all = append(all, profile.Note{Source: "origin", Text: note})
 	}
-	return append(all, profile.Note{Source: "network to peers",
-		Text: "not measured: this daemon serves none yet"})
+	if len(n.Peers) == 0 {
+		all = append(all, profile.Note{Source: "network to peers",
+			Text: "not measured: name nodes with --peer; this daemon serves none yet"})
+	}
+	return all
 }
 
 // mayReplace refuses to write over a profile that somebody wrote by hand.

@@ -19,6 +19,7 @@ import (
 func TestProfiles(t *testing.T) {
 	runAll(t, map[string]func(t *testing.T, bin string){
 		"interrupted": testBenchInterrupted,
+		"peers":       testBenchPeers,
 		"used":        testProfileUsed,
 		"refused":     testProfileRefused,
 	})
@@ -94,7 +95,7 @@ func TestBenchTiersRefuses(t *testing.T) {
 		"--seconds 30 x --ssd " + dir:        "",
 		"--out " + hand:                      "was written by hand and is left as it is",
 		"--out " + bad:                       bad + ":3: ram.read has no steps; expected one at least",
-		"--seconds 30" + many(" --ssd /", 9): "30 s are too few for 9 folders",
+		"--seconds 30" + many(" --ssd /", 9): "30 s are too few for 9 folders and 0 peers",
 	} {
 		code, out, errs := belady(t, append([]string{"bench", "tiers", "--dir", dir},
 			strings.Fields(args)...)...)
@@ -135,6 +136,37 @@ func testBenchInterrupted(t *testing.T, bin string) {
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, profile.Name)); !os.IsNotExist(err) {
 		t.Errorf("a profile was written: %v", err)
+	}
+}
+
+// testBenchPeers: two nodes measure the network between them; who does not answer is named.
+func testBenchPeers(t *testing.T, bin string) {
+	h := newHost(t, bin, 10)
+	cmd := h.command("bench", "peer", "--listen", "127.0.0.1:0")
+	out := &processLog{}
+	cmd.Stdout = out
+	p := h.run(cmd)
+	h.soon(10*time.Second, "an address",
+		func() bool { return strings.Contains(out.String(), "for 10") })
+	address := strings.Fields(out.String())[2]
+	said := h.must("bench", "tiers", "--peer", address, "--peer", address)
+	if !strings.Contains(said, "network to peers") || strings.Contains(said, "--peer") {
+		t.Errorf("it said %s", said)
+	}
+	measured, err := profile.Load(filepath.Join(h.dir, profile.Name))
+	if err != nil || len(measured.Peers) != 4 {
+		t.Errorf("%+v: %v", measured, err)
+	}
+	if err := p.cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.ends(10 * time.Second); code != exitOK {
+		t.Errorf("it ended with %d: %s", code, p.log)
+	}
+	nobody, err := h.command("bench", "tiers", "--peer", address).CombinedOutput()
+	if err == nil || !strings.Contains(string(nobody), "measure the link to "+address) ||
+		!strings.Contains(string(nobody), "on that node run 'belady bench peer'") {
+		t.Errorf("%v: %s", err, nobody)
 	}
 }
 

@@ -17,7 +17,8 @@ type Node struct {
 	Time    time.Duration
 	Dirs    []string // of disks
 	Origin  origin.Origin
-	Samples Samples // of Origin; nil: no origin is measured
+	Samples Samples  // of Origin; nil: no origin is measured
+	Peers   []string // addresses on which other nodes Answer
 	// Concurrency is the most that the daemon asks of an origin at once.
 	Concurrency int
 }
@@ -44,25 +45,33 @@ func (n *Node) limits() Limits {
 
 // Steps is how often Measure calls step at most.
 func (n *Node) Steps() int {
-	steps := RamSteps() + len(n.Dirs)*DeviceSteps()
+	steps := RamSteps() + len(n.Dirs)*DeviceSteps() + len(n.Peers)*len(peerThreads)
 	if n.Samples != nil {
 		steps += n.limits().Steps()
 	}
 	return steps
 }
 
-// span is how long each step of one of the disks may take, so that all keep within the time.
-func (n *Node) span() time.Duration {
-	left := n.Time - time.Duration(RamSteps())*ramSpan
+// left is the time that is not memory's, the origin's or peers'.
+func (n *Node) left() time.Duration {
+	left := n.Time - time.Duration(RamSteps())*ramSpan -
+		time.Duration(len(n.Peers)*len(peerThreads))*peerSpan
 	if n.Samples != nil {
 		left -= originTime
 	}
-	each := left/time.Duration(len(n.Dirs)) - probeFill
+	return left
+}
+
+// span is how long each step of one of the disks may take, so that all keep within the time.
+func (n *Node) span() time.Duration {
+	each := n.left()/time.Duration(len(n.Dirs)) - probeFill
 	return min(diskSpan, each/time.Duration(DeviceSteps()))
 }
 
 // Enough tells whether the time is enough to measure everything by.
-func (n *Node) Enough() bool { return len(n.Dirs) == 0 || n.span() >= leastSpan }
+func (n *Node) Enough() bool {
+	return n.left() > 0 && (len(n.Dirs) == 0 || n.span() >= leastSpan)
+}
 
 // Measure measures one source after the other, each alone. The note says why less was measured of
 // an origin than might have been.
@@ -87,6 +96,13 @@ func (n *Node) Measure(
 			return nil, "", err
 		}
 		p.Origin.Concurrency = int64(n.Concurrency)
+	}
+	for _, address := range n.Peers {
+		link, err := Peer(ctx, address, step)
+		if err != nil {
+			return nil, "", err
+		}
+		p.Peers = slowest(p.Peers, link)
 	}
 	roundAll(p)
 	return p, note, nil
@@ -133,7 +149,7 @@ func disk(
 
 // roundAll leaves four digits of what was measured: more would not be read, and are not true.
 func roundAll(p *perf.Profile) {
-	curves := []perf.Curve{p.Ram.Read, p.Ram.Write, p.Origin.Readers}
+	curves := []perf.Curve{p.Ram.Read, p.Ram.Write, p.Origin.Readers, p.Peers}
 	for i := range p.Disks {
 		d := &p.Disks[i]
 		d.Mixed = rounded(d.Mixed)

@@ -3,6 +3,8 @@ package probe_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -264,4 +266,59 @@ type nothing struct{}
 func (nothing) Len() int { return 3 }
 func (nothing) Parts(_ sample.ID, dst []dataset.Part) []dataset.Part {
 	return append(dst, dataset.Part{Name: "a"})
+}
+
+// The link to a node is measured; one that closes, or answers nothing, is refused.
+func TestPeer(t *testing.T) {
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l, done := listen(), make(chan error, 1)
+	go func() { done <- probe.Answer(ctx, l) }()
+	steps := 0
+	link, err := probe.Peer(ctx, l.Addr().String(), func() { steps++ })
+	if err != nil || link.Validate() != nil || len(link) != 4 || steps != 4 {
+		t.Errorf("%v in %d steps: %v", link, steps, err)
+	}
+	// Who does not greet as a node does gets nothing.
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := io.ReadAll(conn); len(got) > 0 {
+		t.Errorf("a stranger was sent %d bytes", len(got))
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for name, serve := range map[string]func(net.Conn){
+		"closes": func(c net.Conn) { _ = c.Close() },
+		"silent": func(c net.Conn) { time.AfterFunc(3*time.Second, func() { _ = c.Close() }) },
+	} {
+		l := listen()
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				serve(c)
+			}
+		}()
+		_, err := probe.Peer(t.Context(), l.Addr().String(), func() {})
+		if err == nil || !strings.Contains(err.Error(), "measure the link to "+l.Addr().String()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
