@@ -11,6 +11,7 @@ import (
 	"belady/internal/core/order"
 	"belady/internal/core/perf"
 	"belady/internal/core/sample"
+	"belady/internal/sim/strategy"
 )
 
 // Limits of a scenario. Beyond them a number is a slip of the pen, or would need more memory than a
@@ -19,7 +20,7 @@ const (
 	maxSamples  = 1 << 31
 	maxBytes    = 1 << 62
 	maxCapacity = 1 << 60
-	maxNodes    = 63
+	maxNodes    = strategy.MaxNodes
 	maxRing     = 1 << 20
 	maxTrials   = 1 << 20
 	maxRows     = 64
@@ -169,8 +170,6 @@ func (w *wrong) model() {
 	w.must(w.Nodes.Staging.Threads >= 1 && w.Nodes.Staging.Threads <= 1<<10,
 		"nodes.staging.threads", "is %d; expected the threads of a node that read ahead, 1 to %d",
 		w.Nodes.Staging.Threads, 1<<10)
-	w.must(w.Job.Count <= 1, "job.count", "is %d; engine %s runs one job, %s several", w.Job.Count,
-		Model, Pump)
 	for i, f := range w.Failures {
 		at := fmt.Sprintf("failures[%d]", i)
 		w.must(f.Node >= 0 && f.Node < w.Nodes.Count, at+".node", "is %d; expected 0 to %d", f.Node,

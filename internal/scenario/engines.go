@@ -35,11 +35,19 @@ func (s *Scenario) sizes() sizes {
 	return strategy.Normal(d.Samples, float64(d.Size.Mean), float64(d.Size.Deviation), s.Seed)
 }
 
-// order is what rank r of n reads.
-func (s *Scenario) order(world int) order.Spec {
-	return order.Spec{Kind: s.Job.Order, Samples: s.Dataset.Samples, Seed: int64(s.Seed),
-		World: world, Batch: s.Job.Batch / world, DropLast: s.Job.DropLast}
+// orders are what each job's ranks read, with a seed of its own.
+func (s *Scenario) orders(world int) []order.Spec {
+	specs := make([]order.Spec, s.Job.count())
+	for i := range specs {
+		specs[i] = order.Spec{Kind: s.Job.Order, Samples: s.Dataset.Samples,
+			Seed: int64(s.Seed) + int64(i), World: world, Batch: s.Job.Batch / world,
+			DropLast: s.Job.DropLast}
+	}
+	return specs
 }
+
+// count is how many jobs there are.
+func (j *Job) count() int { return max(j.Count, 1) }
 
 func (t *Tier) perf() perf.Tier {
 	return perf.Tier{Name: t.Name, Capacity: int64(t.Capacity), Threads: t.Threads,
@@ -78,7 +86,9 @@ func (e modelEngine) cluster(ctx context.Context, c cell) *strategy.Scenario {
 	for _, t := range e.tiers(c, e.sizes.total()) {
 		s.Tiers = append(s.Tiers, t.perf())
 	}
-	s.Jobs = []strategy.Job{{Order: e.order(n.Count), Epochs: e.Job.Epochs, Sizes: e.sizes}}
+	for _, o := range e.orders(n.Count) {
+		s.Jobs = append(s.Jobs, strategy.Job{Order: o, Epochs: e.Job.Epochs, Sizes: e.sizes})
+	}
 	for _, f := range e.Failures {
 		s.Failures = append(s.Failures, strategy.Failure{Node: f.Node, At: f.Epoch,
 			Refill: f.Then == Refill})
@@ -112,7 +122,7 @@ func (e modelEngine) run(ctx context.Context, c cell) (Result, error) {
 		pool += t.Capacity * int64(e.Nodes.Count)
 	}
 	// After the first epoch each may find at most what all tiers held when it began.
-	epochs := int64(e.Job.Epochs)
+	epochs := int64(e.Job.Epochs) * int64(e.Job.count())
 	r.Origin = newLeast(got.OriginBytes(), read-(epochs-1)*min(pool, read/epochs))
 	return r, nil
 }
@@ -208,9 +218,7 @@ func (e pumpEngine) node(c cell) (sim.Scenario, error) {
 			float64(e.Nodes.Compute) * 1e9),
 		Origin: sim.Origin{Rate: e.readers().Rate(1), Latency: pump.Instant(e.Origin.Latency),
 			Concurrency: e.Origin.Concurrency}}
-	for i := range max(e.Job.Count, 1) {
-		o := e.order(1)
-		o.Seed += int64(i)
+	for _, o := range e.orders(1) {
 		r := job.Reading{Order: o, Epochs: e.Job.Epochs}
 		if err := r.Validate(); err != nil {
 			return sim.Scenario{}, err

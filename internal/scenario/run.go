@@ -159,7 +159,8 @@ func (s *Scenario) Work(only []string) (cells, each int64, unit string) {
 	if len(only) > 0 {
 		rows = len(only)
 	}
-	return int64(rows * len(s.cells())), int64(s.Job.Epochs) * int64(s.Dataset.Samples), "reads"
+	reads := int64(s.Job.Epochs) * int64(s.Job.count()) * int64(s.Dataset.Samples)
+	return int64(rows * len(s.cells())), reads, "reads"
 }
 
 // cells are the sizes of the sweep; without one, a single cell that changes nothing.

@@ -168,6 +168,14 @@ func TestSeveralJobs(t *testing.T) {
 	if got, alone := two.Rows[0].Origin.Bytes, one.Rows[0].Origin.Bytes; got >= 2*alone {
 		t.Errorf("two jobs take %d bytes from the origin, one %d", got, alone)
 	}
+	rows := run(t, change(t, change(t, small, "batch: 100", "batch: 100, count: 2"),
+		"naive, nopfs]", "naive, nopfs, belady]"), scenario.Options{}).Rows
+	for _, row := range rows {
+		if (row.Unsupported != "") != (row.Use == "nopfs") ||
+			row.Unsupported == "" && row.Use != "perfect" && row.Origin.Ratio < 1 {
+			t.Errorf("two jobs by %s: %+v", row.Use, row)
+		}
+	}
 }
 
 // A lost node costs reads from the origin, and fewer where others keep what was lost.

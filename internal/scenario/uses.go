@@ -43,7 +43,7 @@ func (s *Scenario) uses(ctx context.Context, o Options, report *Report) error {
 // count adds up the uses of all epochs, a few at a time: a plan's counts end at 255.
 func (s *Scenario) count(ctx context.Context, o Options) ([][]int, error) {
 	const few = 200
-	spec := s.order(s.Nodes.Count)
+	spec := s.orders(s.Nodes.Count)[0]
 	spec.Batch = 1
 	read, err := order.New(spec)
 	if err != nil {

@@ -133,8 +133,8 @@ func (s *setting) size(id sample.ID) int64 { return int64(s.sizes[id]) }
 // check refuses what the model cannot run. Files have said more about it, with the line.
 func (s *Scenario) check() error {
 	switch {
-	case s.Nodes < 1 || s.Nodes > maxNodes:
-		return fmt.Errorf("the model runs 1 to %d nodes, not %d", maxNodes, s.Nodes)
+	case s.Nodes < 1 || s.Nodes > MaxNodes:
+		return fmt.Errorf("the model runs 1 to %d nodes, not %d", MaxNodes, s.Nodes)
 	case !(s.Compute > 0):
 		return fmt.Errorf("compute is %v bytes a second; expected more than 0", s.Compute)
 	case s.Preprocess < 0 || s.Peers < 0 || s.OriginLink < 0:

@@ -21,8 +21,8 @@ import (
 // Engine names this model in results, beside the others that a scenario can be run by.
 const Engine = "model"
 
-// maxNodes bounds the cluster: who has a sample is a bit each in one word, beside a few others.
-const maxNodes = 59
+// MaxNodes bounds the cluster: who has a sample is a bit each in one word, beside a few others.
+const MaxNodes = 59
 
 // Cluster is the machines. Rates are bytes a second.
 type Cluster struct {
