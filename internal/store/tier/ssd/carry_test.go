@@ -2,6 +2,7 @@ package ssd
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -220,10 +221,16 @@ func (l *log) holds(id sample.ID) bool {
 	return p != 0
 }
 
-// A device that fails while samples are carried costs only what had no other copy.
+// A device that fails while samples are carried, or a file system that refuses, costs only what had
+// no other copy.
 func TestCarryFails(t *testing.T) {
-	for _, op := range []vfstest.Op{vfstest.Sync, vfstest.WriteAt} {
-		t.Run(string(op), func(t *testing.T) {
+	now := func(op vfstest.Op) []vfstest.Rule {
+		return []vfstest.Rule{{Op: op, Name: "*.seg", From: 3, Every: 4, Err: syscall.EIO}}
+	}
+	faults := map[string][]vfstest.Rule{"sync": now(vfstest.Sync), "write": now(vfstest.WriteAt)}
+	maps.Copy(faults, refusals)
+	for name, rules := range faults {
+		t.Run(name, func(t *testing.T) {
 			p := newPatientOf(t, 400, 64<<20, tier.Carry)
 			j := job{p.sizes, 9}
 			j.follow(t, p.log, 1)
@@ -236,22 +243,35 @@ func TestCarryFails(t *testing.T) {
 			if n := len(p.durable()); n != 400 {
 				t.Fatalf("%d samples are durable", n)
 			}
-			j.follow(t, p.log, 2)
-			p.faults.Add(vfstest.Rule{Op: op, Name: "*.seg", From: 3, Every: 4, Err: syscall.EIO})
-			for i, id := range j.epoch(1) {
-				if err := p.sizes.GetIn(t, p.log, 1, sample.ID(id)); err != nil {
-					t.Fatalf("Read %d: %v", id, err)
-				}
-				_ = p.Append(1, sample.ID(id), p.sizes.Bytes(sample.ID(id))) // the old record stands
-				if i%20 == 0 {
-					p.settle()
-				}
+			p.faults.Add(rules...)
+			p.carry(j, 1)
+			if op := rules[0].Op; op == vfstest.WriteAt || op == vfstest.Sync { // segments are there
+				p.fired()
 			}
-			p.fired()
+			if refused(rules[0].Err) && (p.told(tier.Full) > 1 || p.told(tier.Unstable) > 0) {
+				t.Errorf("told %v", p.notices)
+			}
+			p.faults.Heal()
+			p.carry(j, 2)
 			if came, _, _ := p.get(0, 400); came != 400 || p.lost != 0 {
 				t.Errorf("%d of 400 samples came, %d were lost", came, p.lost)
 			}
 		})
+	}
+}
+
+// carry reads an epoch, and carries what the log takes of it: else the old record stands.
+func (p *patient) carry(j job, epoch int) {
+	p.t.Helper()
+	j.follow(p.t, p.log, epoch+1)
+	for i, id := range j.epoch(epoch) {
+		if err := p.sizes.GetIn(p.t, p.log, int32(epoch), sample.ID(id)); err != nil {
+			p.t.Fatalf("Read %d in epoch %d: %v", id, epoch, err)
+		}
+		_ = p.Append(int32(epoch), sample.ID(id), p.sizes.Bytes(sample.ID(id)))
+		if i%20 == 0 {
+			p.settle()
+		}
 	}
 }
 
