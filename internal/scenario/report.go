@@ -240,7 +240,8 @@ func (s *Scenario) judgeClaim(c Claim, rows []Result) (v Verdict, ran bool) {
 	if c.Over == best {
 		for i := range rows {
 			r := &rows[i]
-			if r.Unsupported == "" && r.Use != perfect && (over == nil || r.Seconds < over.Seconds) {
+			theirs := r.Unsupported == "" && r.Use != perfect && r.Use != belady
+			if theirs && (over == nil || r.Seconds < over.Seconds) {
 				over = r
 			}
 		}

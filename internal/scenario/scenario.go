@@ -179,7 +179,7 @@ type Point struct {
 }
 
 // Claim is a published ratio of two rows' times: Of takes Is times as long as Over. Over may be
-// "best", the fastest of the other rows that is no bound. Without Within it is printed, not judged.
+// "best", the fastest row that is neither a bound nor ours. Without Within it is printed, not judged.
 type Claim struct {
 	Of     string  `yaml:"of"`
 	Over   string  `yaml:"over"`
@@ -190,8 +190,11 @@ type Claim struct {
 // best stands in a claim for the fastest row.
 const best = "best"
 
-// perfect is the row that every other is divided by.
-const perfect = "perfect"
+// perfect is the strategy that every other is divided by; belady is the one nobody published.
+const (
+	perfect = "perfect"
+	belady  = "belady"
+)
 
 // Bars are how far ours may be from what was published; zero means that nothing is judged.
 type Bars struct {

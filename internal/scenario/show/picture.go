@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"belady/internal/chart"
 	"belady/internal/scenario"
@@ -183,11 +184,12 @@ func ringPicture(r *scenario.Report) Drawing {
 }
 
 func usesPicture(r *scenario.Report) Drawing {
-	s := &chart.Stacked{Title: r.Title, Subtitle: r.Summary, Axis: "samples", Mark: "published",
-		Parts: []string{"used more often"}}
+	s := &chart.Stacked{Title: r.Title, Subtitle: r.Summary, Mark: "published",
+		Parts: []string{"", "ours"}} // the first part's grey is for what comes before a run
 	for i, name := range []string{"expected", "in the order"} {
 		v := r.Uses[i]
-		s.Bars = append(s.Bars, chart.Bar{Name: name, Parts: []float64{v.Ours}, Mark: v.Published,
+		s.Axis, _, _ = strings.Cut(v.What, ",")
+		s.Bars = append(s.Bars, chart.Bar{Name: name, Parts: []float64{0, v.Ours}, Mark: v.Published,
 			Note: fmt.Sprintf("%.2f", v.Ours)})
 	}
 	return s
