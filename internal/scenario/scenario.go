@@ -179,7 +179,7 @@ type Point struct {
 }
 
 // Claim is a published ratio of two rows' times: Of takes Is times as long as Over. Over may be
-// "best", the fastest row that is neither a bound nor ours. Without Within it is printed, not judged.
+// "best", the fastest row that is neither a bound nor ours. Without Within it is shown, not judged.
 type Claim struct {
 	Of     string  `yaml:"of"`
 	Over   string  `yaml:"over"`
