@@ -38,10 +38,8 @@ const leastLog = 16 << 20
 type foretold struct {
 	cell
 	dir  string
-	set  *dataset.Set
 	log  int64 // quota of the log; 0: none
 	told trace.Reader
-	said string // by the daemon
 }
 
 // simReal: the simulator against the daemon. A profile is measured and frozen, then all cells are
@@ -59,11 +57,11 @@ func (s *suite) simReal() (*table, error) {
 	}
 	for i := range cells {
 		f := &cells[i]
-		seen, epochs, counted, err := s.live(f)
+		l, err := s.live(f)
 		if err != nil {
 			return nil, fmt.Errorf("cell %s: %w", f.name, err)
 		}
-		s.match(t, f, seen, epochs, counted)
+		s.match(t, f, l)
 		if err := os.RemoveAll(f.dir); err != nil {
 			return nil, err
 		}
@@ -159,15 +157,11 @@ func (s *suite) predict(f *foretold, p *perf.Profile) (err error) {
 	if _, err := s.add(f.dir, "data", f.url(f.counts())); err != nil {
 		return err
 	}
-	open, err := catalog.New(f.dir, nil).Open("data")
+	set, closeAll, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, open.Close()) }()
-	set, err := dataset.NewSet([]*dataset.Manifest{open.Manifest}, nil)
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, closeAll()) }()
 	spec := order.Spec{Kind: order.Distributed, Seed: s.seed, Batch: f.batch, World: 1,
 		Samples: set.Len()}
 	ahead := world.Prospect{Name: "data", Content: set.ID(), Sizes: set,
@@ -200,52 +194,63 @@ func (s *suite) predict(f *foretold, p *perf.Profile) (err error) {
 
 func (f *foretold) counts() string { return filepath.Join(f.dir, "counts") }
 
-// live runs a daemon on the cell and returns what its trace saw, what the loop saw, and the bytes
-// that the origin counted.
-func (s *suite) live(f *foretold) (seen trace.Reader, epochs []epoch, counted int64, err error) {
+func (f *foretold) open() (*dataset.Set, func() error, error) {
+	return catalog.New(f.dir, nil).OpenSet([]string{"data"})
+}
+
+// lived is what a daemon made of a cell.
+type lived struct {
+	epochs  []epoch      // as the loop saw them
+	seen    trace.Reader // as the trace has them
+	counted int64        // bytes, by the origin
+	said    string       // by the daemon
+}
+
+// live runs a daemon on the cell.
+func (s *suite) live(f *foretold) (l *lived, err error) {
 	traces := filepath.Join(f.dir, "traces")
 	env := []string{"BELADY_TRACE=" + traces}
 	if f.log > 0 {
 		env = append(env, fmt.Sprintf("BELADY_SSD=%s:%d", filepath.Join(f.dir, "ssd"), f.log),
 			"BELADY_SSD_LAYOUT=static", "BELADY_SSD_FREE=1GiB")
 	}
-	open, err := catalog.New(f.dir, nil).Open("data")
+	set, closeAll, err := f.open()
 	if err != nil {
-		return seen, nil, 0, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, open.Close()) }()
-	set, err := dataset.NewSet([]*dataset.Manifest{open.Manifest}, nil)
-	if err != nil {
-		return seen, nil, 0, err
-	}
+	defer func() { err = errors.Join(err, closeAll()) }()
 	n, err := s.start(f.dir, f.ram(set.TotalBytes()), f.staging, env...)
 	if err != nil {
-		return seen, nil, 0, err
+		return nil, err
 	}
-	if epochs, err = s.readAll(f, n, set.Len()); err != nil {
-		return seen, nil, 0, errors.Join(err, n.stop())
+	l = new(lived)
+	l.epochs, err = s.readAll(f, n, set.Len())
+	l.said = n.log.String()
+	if err := errors.Join(err, n.stop()); err != nil {
+		return nil, err
 	}
-	f.said = n.log.String()
-	if err := n.stop(); err != nil {
-		return seen, nil, 0, err
-	}
-	c, err := readCounts(f.counts())
+	count, err := readCounts(f.counts())
 	if err != nil {
-		return seen, nil, 0, err
+		return nil, err
 	}
+	l.counted = count.bytes
 	files, err := filepath.Glob(filepath.Join(traces, "*.trace"))
 	if err != nil || len(files) != 1 {
-		return seen, nil, 0, fmt.Errorf("the daemon left %d traces: %w", len(files), err)
+		return nil, fmt.Errorf("the daemon left %d traces, not one (%v)", len(files), err)
 	}
 	data, err := os.ReadFile(files[0])
 	if err != nil {
-		return seen, nil, 0, err
+		return nil, err
 	}
 	m, err := trace.Measure(data, set)
 	if err != nil {
-		return seen, nil, 0, err
+		return nil, err
 	}
-	return m.Readers[0], epochs, c.bytes, nil
+	if len(m.Readers) != 1 || len(m.Readers[0].Epochs) != epochsRead {
+		return nil, fmt.Errorf("the trace has %d readers; the daemon said: %s", len(m.Readers), l.said)
+	}
+	l.seen = m.Readers[0]
+	return l, nil
 }
 
 // readAll is the training loop. It waits until the daemon knows that it has left: a daemon that is
@@ -268,36 +273,43 @@ func (s *suite) readAll(f *foretold, n *node, samples int) ([]epoch, error) {
 	}
 }
 
-func inSeconds(t pump.Instant) float64 { return time.Duration(t).Seconds() }
-
-// match adds a cell's row: times by the loop's clock, bytes by the trace and by the origin.
-func (s *suite) match(t *table, f *foretold, seen trace.Reader, epochs []epoch, counted int64) {
-	told, last := f.told.Epochs, epochsRead-1
-	span := func(from, to int) float64 { return inSeconds(told[to].Ended - told[from].Begun) }
-	mean := [2]float64{span(1, last) / float64(last),
-		epochs[last].end.Sub(epochs[1].begun).Seconds() / float64(last)}
-	first := [2]float64{span(0, 0), epochs[0].seconds()}
-	var stall [2]float64
-	wrong := ""
+// differences lists where bytes by source are not what was predicted; empty: nowhere.
+func (f *foretold) differences(l *lived) (wrong string) {
 	fetched := int64(0)
-	for i := range told {
-		a, b := told[i], seen.Epochs[i]
-		stall[0] += inSeconds(a.Waited())
-		stall[1] += inSeconds(b.Waited())
+	for i, a := range f.told.Epochs {
+		b := l.seen.Epochs[i]
 		fetched += b.Origin
 		if a.Origin+a.Shared-a.SharedSsd != b.Origin+b.Shared-b.SharedSsd ||
 			a.Ssd+a.SharedSsd != b.Ssd+b.SharedSsd || a.Ram != b.Ram {
 			wrong += fmt.Sprintf("; epoch %d: predicted %+v, measured %+v", i+1, a.Sources, b.Sources)
 		}
 	}
-	if fetched != counted {
-		wrong += fmt.Sprintf("; the origin counted %d bytes, the trace %d", counted, fetched)
+	if fetched != l.counted {
+		wrong += fmt.Sprintf("; the origin counted %d bytes, the trace %d", l.counted, fetched)
 	}
+	return wrong
+}
+
+func inSeconds(t pump.Instant) float64 { return time.Duration(t).Seconds() }
+
+// match adds a cell's row: times by the loop's clock, bytes by the trace and by the origin.
+func (s *suite) match(t *table, f *foretold, l *lived) {
+	told, epochs, last := f.told.Epochs, l.epochs, epochsRead-1
+	span := func(from, to int) float64 { return inSeconds(told[to].Ended - told[from].Begun) }
+	mean := [2]float64{span(1, last) / float64(last),
+		epochs[last].end.Sub(epochs[1].begun).Seconds() / float64(last)}
+	first := [2]float64{span(0, 0), epochs[0].seconds()}
+	var stall [2]float64
+	for i := range told {
+		stall[0] += inSeconds(told[i].Waited())
+		stall[1] += inSeconds(l.seen.Epochs[i].Waited())
+	}
+	wrong := f.differences(l)
 	bytes := "equal"
 	if wrong != "" {
 		bytes = "differ"
 		t.note("%s: bytes differ%s.", f.name, wrong)
-		s.say("%s: bytes differ%s; the daemon said: %s", f.name, wrong, f.said)
+		s.say("%s: bytes differ%s; the daemon said: %s", f.name, wrong, l.said)
 	}
 	row := []string{f.name}
 	ok := wrong == ""
