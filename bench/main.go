@@ -33,6 +33,7 @@ var benches = []bench{
 	{"order", "computing one epoch's order", (*suite).order},
 	{"pump", "the pump's Step", (*suite).pump},
 	{"uses", "counting uses and giving samples homes, before any run", (*suite).uses},
+	{"sim", "the simulator's largest scenario", (*suite).sim},
 	{"manifest", "opening a manifest", (*suite).manifest},
 	{"leases", "the ram tier through leases", (*suite).leases},
 	{"memory", "the daemon's memory and the arena's overhead", (*suite).memory},

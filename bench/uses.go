@@ -3,11 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 )
 
 // planned is of what `belady plan --json` says.
@@ -31,34 +27,23 @@ func (s *suite) uses() (*table, error) {
 	}
 	args := []string{"plan", "big", "--json", "--dir", dir, "--socket", filepath.Join(dir, "s"),
 		"--epochs", fmt.Sprint(epochs), "--world", "8", "--nodes", "8", "--ram", "4GB"}
-	s.say("belady %s", strings.Join(args, " "))
-	cmd := exec.CommandContext(s.ctx, s.belady(), args...)
-	var log tail
-	cmd.Env, cmd.Stderr = environ(), &log
-	begun := time.Now()
-	out, err := cmd.Output()
+	v, err := s.verb(args...)
 	if err != nil {
-		return nil, fmt.Errorf("plan: %w: %s", err, &log)
+		return nil, err
 	}
-	took := time.Since(begun)
 	var r planned
-	if err := json.Unmarshal(out, &r); err != nil {
+	if err := json.Unmarshal(v.out, &r); err != nil {
 		return nil, fmt.Errorf("read the plan: %w", err)
 	}
 	if r.Samples != large || r.Uses.Epochs != epochs || r.Nodes != 8 {
 		return nil, fmt.Errorf("the plan is of %d samples, %d epochs, %d nodes", r.Samples,
 			r.Uses.Epochs, r.Nodes)
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return nil, fmt.Errorf("the kernel does not tell what the plan took")
-	}
 	t := newTable()
 	what := fmt.Sprintf("14.2 M samples × %d epochs × 8 ranks", epochs)
-	t.most(what, took.Seconds(), 60, "s")
-	t.most(what+", memory", float64(usage.Maxrss)*1024/1e9, 1, "GB")
-	t.info("CPU time", fmt.Sprintf("%.1f s", (cmd.ProcessState.UserTime()+
-		cmd.ProcessState.SystemTime()).Seconds()))
+	t.most(what, v.took.Seconds(), 60, "s")
+	t.most(what+", memory", v.memory/1e9, 1, "GB")
+	t.info("CPU time", fmt.Sprintf("%.1f s", v.cpu.Seconds()))
 	t.info("uses", fmt.Sprintf("%d to %d of a sample by a rank, mean %.2f", r.Uses.Least,
 		r.Uses.Most, r.Uses.Mean))
 	t.info(fmt.Sprintf("read more than %d times by rank 0", r.Uses.Above),
