@@ -10,9 +10,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"html"
 	"image/color"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -144,8 +147,11 @@ func turned(s, like text.Style) text.Style {
 	return s
 }
 
-// write ends the sheet. vgsvg names one font; where it is missing a viewer takes one of the same
-// widths rather than its own serif.
+// letters is a piece of text as vgsvg writes it: before its end, its size, and its words.
+var letters = regexp.MustCompile(`(<text [^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// write ends the sheet. vgsvg names one font, which a viewer may lack: then it takes one of the
+// same widths, and where it has none of those the text still gets no more room than was measured.
 func (s *sheet) write(w io.Writer) error {
 	var svg bytes.Buffer
 	if _, err := s.svg.WriteTo(&svg); err != nil {
@@ -153,6 +159,17 @@ func (s *sheet) write(w io.Writer) error {
 	}
 	text := strings.ReplaceAll(svg.String(), "font-family:Liberation Sans;",
 		"font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")
+	text = letters.ReplaceAllStringFunc(text, func(element string) string {
+		m := letters.FindStringSubmatch(element)
+		size, err := strconv.ParseFloat(m[2], 64)
+		words := strings.TrimSpace(m[3])
+		if err != nil || words == "" {
+			return element
+		}
+		wide := sans(vg.Length(size), ink).Width(html.UnescapeString(words))
+		return fmt.Sprintf(`%s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`, m[1],
+			wide.Points(), words)
+	})
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("write svg: %w", err)
 	}

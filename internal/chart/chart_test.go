@@ -74,6 +74,10 @@ func TestPictures(t *testing.T) {
 		if bytes.Contains(first, []byte("NaN")) || bytes.Contains(first, []byte("Inf")) {
 			t.Errorf("%s has coordinates that are no numbers", name)
 		}
+		if n := bytes.Count(first, []byte("<text ")); n == 0 ||
+			bytes.Count(first, []byte(" textLength=")) != n {
+			t.Errorf("%s: not all of %d texts have the room that was measured for them", name, n)
+		}
 		for _, words := range test.says {
 			if !bytes.Contains(first, []byte(words)) {
 				t.Errorf("%s does not say %q", name, words)
