@@ -343,5 +343,6 @@ func FuzzDecode(f *testing.F) {
 	f.Add(append([]byte(nil), e.Take()...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _, _ = all(data)
+		_, _ = trace.Measure(data, s)
 	})
 }
