@@ -146,6 +146,8 @@ func TestBadInput(t *testing.T) {
 			":19: failures[0].epoch is 3"},
 		"failure then what": {small, "bars:", "failures: [{node: 1, epoch: 1, then: cry}]\nbars:",
 			`:19: failures[0].then is "cry"; expected refill or bypass`},
+		"a row then what": {small, "bars:", "rows: [{name: x, use: nopfs, then: cry}]\nbars:",
+			`:19: rows[0].then is "cry"; expected refill, bypass or never`},
 		"claim of none": {small, "bars:", "claims: [{of: lru, over: best, is: 2}]\nbars:",
 			`:19: claims[0].of is "lru"`},
 		"claim of nothing": {small, "bars:", "claims: [{of: naive, over: best}]\nbars:",

@@ -206,6 +206,8 @@ func (w *wrong) rows() {
 	for i, r := range w.Rows {
 		at := fmt.Sprintf("rows[%d]", i)
 		one(at+".use", r.Name, r.Use)
+		w.must(slices.Contains([]string{"", Refill, Bypass, Never}, r.Then), at+".then",
+			"is %q; expected %s, %s or %s", r.Then, Refill, Bypass, Never)
 		w.tiers(at+".tiers", r.Tiers)
 	}
 	for i, name := range w.Names {

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -90,8 +91,11 @@ func (e modelEngine) cluster(ctx context.Context, c cell) *strategy.Scenario {
 		s.Jobs = append(s.Jobs, strategy.Job{Order: o, Epochs: e.Job.Epochs, Sizes: e.sizes})
 	}
 	for _, f := range e.Failures {
-		s.Failures = append(s.Failures, strategy.Failure{Node: f.Node, At: f.Epoch,
-			Refill: f.Then == Refill})
+		then := cmp.Or(c.Then, f.Then)
+		if then != Never {
+			s.Failures = append(s.Failures, strategy.Failure{Node: f.Node, At: f.Epoch,
+				Refill: then == Refill})
+		}
 	}
 	s.Progress = func(done, all int64) bool {
 		e.o.Progress(c.name(), done, all)

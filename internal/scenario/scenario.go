@@ -123,11 +123,12 @@ const (
 )
 
 // Row is one line of the result: a strategy (model) or a policy (pump), on tiers of its own where
-// it gives any.
+// it gives any, and with an end of its own to the scenario's failures.
 type Row struct {
 	Name  string `yaml:"name"`
 	Use   string `yaml:"use"`
 	Tiers []Tier `yaml:"tiers"`
+	Then  string `yaml:"then"`
 }
 
 // Failure takes a node's tiers away.
@@ -137,10 +138,11 @@ type Failure struct {
 	Then  string  `yaml:"then"`
 }
 
-// What becomes of the samples that a failure loses.
+// What becomes of the samples that a failure loses; in a row never means that none happens.
 const (
 	Refill = "refill"
 	Bypass = "bypass"
+	Never  = "never"
 )
 
 // Sweep runs every row at several sizes: a grid of ram and ssd, or shares of the dataset kept in
