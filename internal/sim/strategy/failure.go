@@ -52,6 +52,9 @@ func (l *loop) fail() {
 			l.dropSeconds()
 			l.free = l.left()
 		}
+		if count == 0 {
+			continue
+		}
 		note := fmt.Sprintf("node %d loses %d samples, %.1f GB, at epoch %.2f", f.Node, count,
 			float64(bytes)/1e9, f.At)
 		if l.result.Note != "" {

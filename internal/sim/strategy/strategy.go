@@ -5,7 +5,7 @@
 // The decisions of other systems are theirs and are written here; Belady's homes come from
 // core/plan. A run is one goroutine's, draws nothing but from the scenario's seed, and adds floats
 // in one fixed order, so equal scenarios give equal results. It reads no clock and no store; which
-// of the model's rules were chosen to fit the published table is said in docs/papers-results.md.
+// of the model's rules were chosen to fit the published table is said in docs/model.md.
 package strategy
 
 import (
