@@ -39,6 +39,7 @@ var benches = []bench{
 	{"memory", "the daemon's memory and the arena's overhead", (*suite).memory},
 	{"s3", "a real S3 server on loopback", (*suite).s3},
 	{"ssd", "the ssd tier beside fio on the same disk", (*suite).ssd},
+	{"fastest", "the source that the model chooses against the one that is faster", (*suite).fastest},
 	{"roofline", "epoch times against the roofline", (*suite).roofline},
 	{"sim-vs-real", "the simulator against the daemon", (*suite).simReal},
 	{"python", "belady.DataLoader beside PyTorch's own", (*suite).python},
@@ -74,7 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	s := &suite{ctx: ctx, out: out}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolVar(&s.quick, "quick", false, "short runs for development; RESULTS.md is not written")
-	flags.Int64Var(&s.seed, "seed", 1, "draws the random cells of the roofline and of sim-vs-real")
+	flags.Int64Var(&s.seed, "seed", 1, "draws the random cells of fastest, roofline and sim-vs-real")
 	flags.StringVar(&s.only, "cells", "",
 		"run only cells of the roofline or sim-vs-real, or parts of ssd, whose name holds this")
 	if err := flags.Parse(args); err != nil {

@@ -105,7 +105,7 @@ func (s *suite) record(b bench, t *table) error {
 		sections[title] = strings.TrimSpace(text)
 	}
 	command := "make bench BENCH=" + b.name
-	if b.name == "roofline" || b.name == "sim-vs-real" {
+	if b.name == "fastest" || b.name == "roofline" || b.name == "sim-vs-real" {
 		command += fmt.Sprintf(" SEED=%d", s.seed)
 	}
 	sections[b.name] = fmt.Sprintf("%s: %s\n\n%s, %s, Belady %s: `%s`\n\n%s", b.name, b.what,

@@ -79,6 +79,7 @@ type disk struct {
 	Read     []byThreads    `yaml:"read,flow"`
 	Write    []byThreads    `yaml:"write,flow,omitempty"`
 	Random   []bySize       `yaml:"random,flow,omitempty"`
+	Alone    []bySize       `yaml:"alone,flow,omitempty"`
 	Mixed    yamlfile.Rate  `yaml:"mixed,omitempty"`
 }
 
@@ -116,6 +117,13 @@ func threads(c perf.Curve) (steps []byThreads) {
 	return steps
 }
 
+func sizes(c perf.Curve) (steps []bySize) {
+	for _, s := range c {
+		steps = append(steps, bySize{yamlfile.Bytes(s.At), yamlfile.Rate(s.Rate)})
+	}
+	return steps
+}
+
 // Load reads a profile. An error names the file, the line, and what was expected there; it is
 // fs.ErrNotExist where there is no such file.
 func Load(path string) (*perf.Profile, error) {
@@ -137,7 +145,8 @@ func (t *text) profile(places *yamlfile.Places) (*perf.Profile, error) {
 	for _, d := range t.Disks {
 		p.Disks = append(p.Disks, perf.Disk{Tier: perf.Tier{Name: d.Dir,
 			Capacity: int64(d.Capacity), Threads: d.Threads, Read: curve(d.Read),
-			Write: curve(d.Write)}, Random: curve(d.Random), Mixed: int64(d.Mixed)})
+			Write: curve(d.Write)}, Random: curve(d.Random), Alone: curve(d.Alone),
+			Mixed: int64(d.Mixed)})
 	}
 	if o := t.Origin; o != nil {
 		p.Origin = perf.Origin{Readers: curve(o.Readers), Latency: int64(o.Latency),
@@ -161,10 +170,7 @@ func Save(path string, p *perf.Profile) error {
 	}
 	for _, d := range p.Disks {
 		one := disk{d.Name, yamlfile.Bytes(d.Capacity), d.Threads, threads(d.Read), threads(d.Write),
-			nil, yamlfile.Rate(d.Mixed)}
-		for _, s := range d.Random {
-			one.Random = append(one.Random, bySize{yamlfile.Bytes(s.At), yamlfile.Rate(s.Rate)})
-		}
+			sizes(d.Random), sizes(d.Alone), yamlfile.Rate(d.Mixed)}
 		t.Disks = append(t.Disks, one)
 	}
 	if o := p.Origin; len(o.Readers) > 0 {

@@ -100,7 +100,7 @@ func TestRoundTrip(t *testing.T) {
 				Name: "/" + string(rune('a'+i)) + rapid.StringMatching(`[ -~]{0,5}`).Draw(rt, "dir"),
 				Read: curve(rt, 64), Write: curve(rt, 64),
 				Capacity: rapid.Int64Range(1, 1<<60).Draw(rt, "capacity")},
-				Random: curve(rt, 1<<31), Mixed: 77})
+				Random: curve(rt, 1<<31), Alone: curve(rt, 1<<31), Mixed: 77})
 		}
 		if err := profile.Save(path, &p); err != nil {
 			rt.Fatal(err)
@@ -151,6 +151,8 @@ func TestBadProfiles(t *testing.T) {
 		{"a relative folder", "/nvme", "nvme", `:5: disks[0].dir is "nvme"; expected a path from the`},
 		{"a folder twice", "origin:", "  - {dir: /nvme/, read: [{threads: 1, rate: 1B/s}]}\norigin:",
 			`:12: disks[1].dir is "/nvme/" once more`},
+		{"alone", "    random: [{size: 4KiB, rate: 400MB/s}, {size: 1MiB, rate: 3GB/s}]",
+			"    alone: [{size: 4KiB, rate: 1MB/s}]", ":5: disks[0].random is missing; expected it beside"},
 		{"a time", "version: 1", "version: 1\nmeasured: yesterday",
 			`:3: "yesterday" is not a time`},
 		{"before its time", "version: 1", "version: 1\nmeasured: 1969-01-01T00:00:00Z",

@@ -53,8 +53,9 @@ func (t table) curve(source, pattern string, c perf.Curve, count func(int64) str
 
 func (t table) disk(d *perf.Disk) {
 	source := fmt.Sprintf("ssd %q", d.Name)
-	t.curve(source, "random reads of %s, 32 at once", d.Random,
-		func(size int64) string { return humanize.IBytes(uint64(size)) })
+	size := func(size int64) string { return humanize.IBytes(uint64(size)) }
+	t.curve(source, "random reads of %s, one at a time", d.Alone, size)
+	t.curve(source, "random reads of %s, 32 at once", d.Random, size)
 	t.curve(source, "reads of 1.0 MiB by %s", d.Read, threadCount)
 	t.curve(source, "writes of 1.0 MiB by %s", d.Write, threadCount)
 	if d.Mixed > 0 {

@@ -104,6 +104,10 @@ func (c *checks) disk(key string, d *perf.Disk, before []perf.Disk) {
 	if c.Has(key + ".random") {
 		c.curve(key+".random", "size", d.Random, sample.MaxSize)
 	}
+	if c.Has(key + ".alone") {
+		c.curve(key+".alone", "size", d.Alone, sample.MaxSize)
+		c.refuse(len(d.Random) == 0, key+".random", "is missing; expected it beside alone")
+	}
 	c.rate(key+".mixed", d.Mixed)
 }
 

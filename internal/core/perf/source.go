@@ -21,20 +21,37 @@ func (t *Tier) threads() int64 {
 // thread is what each of its readers gets.
 func (t *Tier) thread() int64 { return t.Read.Rate(t.threads()) / t.threads() }
 
+// Deep is how many random reads a disk is asked at once where it is to give what it has.
+const Deep = 32
+
 // Disk is a tier on a device, of which more is known.
 type Disk struct {
 	Tier         // of large blocks
-	Random Curve `json:"random"` // random reads with a deep queue, by their bytes; may be empty
+	Random Curve `json:"random"` // random reads, Deep at once, by their bytes; may be empty
+	Alone  Curve `json:"alone"`  // and one at a time; may be empty
 	Mixed  int64 `json:"mixed"`  // large reads and writes, half and half, together; 0: not known
 }
 
-// thread is what each of its readers gets of samples of that size.
-func (d *Disk) thread(size int64) int64 {
-	rate := d.Tier.thread()
-	if len(d.Random) == 0 {
-		return rate
+// threads is how many read the disk at once: where nobody says, as many as random reads need.
+func (d *Disk) threads() int64 {
+	if d.Threads == 0 && len(d.Random) > 0 {
+		return Deep
 	}
-	return min(rate, d.Random.Rate(size)/d.threads())
+	return d.Tier.threads()
+}
+
+// thread is what each of its readers gets of samples of that size. Between one reader and many,
+// rates lie in proportion; where nobody measured one alone, it has its share of what many have.
+func (d *Disk) thread(size int64) int64 {
+	if len(d.Random) == 0 {
+		return d.Tier.thread()
+	}
+	deep := d.Random.Rate(size)
+	alone := deep / Deep
+	if len(d.Alone) > 0 {
+		alone = d.Alone.Rate(size)
+	}
+	return Curve{{1, alone}, {Deep, deep}}.Rate(d.threads()) / d.threads()
 }
 
 // Rates is what the layout of a log is chosen by.

@@ -118,10 +118,22 @@ func TestCost(t *testing.T) {
 			t.Errorf("%v, tier %d: %d ns, want %d", c.from, c.tier, got, c.want)
 		}
 	}
-	// Small samples from a disk go at the rate of random reads.
-	p.Disks[0].Random = perf.Curve{{4096, 8e6}, {1 << 20, 80e6}}
-	if got := p.Cost(perf.Own, 1, 4096, 1); got != 1024_000 {
-		t.Errorf("4 KiB at random from two threads at 8 MB/s: %d ns", got)
+	// Samples from a disk go at the rate of random reads of their size, by as many as read it.
+	p.Disks[0].Random = perf.Curve{{4096, 64e6}, {1 << 20, 80e6}}
+	p.Disks[0].Alone = perf.Curve{{4096, 2e6}, {1 << 20, 18e6}}
+	for threads, want := range map[int64]int64{0: 2048_000, 32: 2048_000, 1: 2048_000, 2: 2048_000} {
+		p.Disks[0].Threads = threads
+		if got := p.Cost(perf.Own, 1, 4096, 1); got != want {
+			t.Errorf("4 KiB, %d at once, 64 MB/s of 32 and 2 MB/s of one: %d ns", threads, got)
+		}
+	}
+	p.Disks[0].Threads = 1
+	if got := p.Cost(perf.Own, 1, 1<<20, 1); got < 58e6 || got > 59e6 {
+		t.Errorf("1 MiB at a time at 18 MB/s: %d ns", got)
+	}
+	p.Disks[0].Threads, p.Disks[0].Alone = 1, nil
+	if got := p.Cost(perf.Own, 1, 1<<20, 1); got < 419e6 || got > 420e6 {
+		t.Errorf("1 MiB, a 32nd of 80 MB/s: %d ns", got)
 	}
 	// Latency is paid once a sample, and not twice where the measured rates include it.
 	p.Origin.Latency = 20e6

@@ -20,7 +20,6 @@ const (
 	probeLeast = 8 << 20
 	probeFill  = 3 * time.Second // in which so much of it is written as the device takes
 	probeSpan  = 250 * time.Millisecond
-	probeDepth = 32
 	probeBlock = 1 << 20 // of the large reads and writes
 )
 
@@ -31,7 +30,7 @@ func Rates(files vfs.FS, sizes []int) (rates perf.Rates, err error) {
 	err = probed(context.Background(), files, probeSpan, func(p *prober) {
 		for _, size := range slices.Sorted(slices.Values(sizes)) {
 			rates.Random = append(rates.Random,
-				perf.Point{Size: uint32(size), BytesPerS: p.random(int64(size))})
+				perf.Point{Size: uint32(size), BytesPerS: p.random(perf.Deep, int64(size))})
 		}
 		rates.Read = p.measure(8, 0, probeBlock)
 		rates.Mixed = p.measure(8, 8, probeBlock)
@@ -48,13 +47,13 @@ var (
 
 // DeviceSteps is how often Device calls step.
 func DeviceSteps() int {
-	return len(measureSizes) + len(measureReads) + len(measureWrites) + 2
+	return 2*len(measureSizes) + len(measureReads) + len(measureWrites) + 2
 }
 
 // Device measures all that a profile says of a directory's device, for so long each: reads and
-// writes of large blocks by threads, random reads by size, 32 at a time, and both at once. Before
-// that it writes for up to three seconds what is then read, and it removes it in the end, also when
-// it is told to stop.
+// writes of large blocks by threads, random reads by size, 32 at a time and one, and both at once.
+// Before that it writes for up to three seconds what is then read, and it removes it in the end,
+// also when it is told to stop.
 func Device(
 	ctx context.Context, files vfs.FS, span time.Duration, step func(),
 ) (d perf.Disk, err error) {
@@ -66,7 +65,9 @@ func Device(
 	err = probed(ctx, files, span, func(p *prober) {
 		step()
 		for _, size := range measureSizes {
-			d.Random = append(d.Random, perf.Step{At: size, Rate: p.random(size)})
+			d.Random = append(d.Random, perf.Step{At: size, Rate: p.random(perf.Deep, size)})
+			step()
+			d.Alone = append(d.Alone, perf.Step{At: size, Rate: p.random(1, size)})
 			step()
 		}
 		for _, threads := range measureReads {
@@ -165,10 +166,10 @@ func (p *prober) fill() error {
 	return p.file.Sync()
 }
 
-// random is the bytes a second of random reads of that size, with a deep queue.
-func (p *prober) random(size int64) int64 {
+// random is the bytes a second of random reads of that size, so many at once.
+func (p *prober) random(depth int, size int64) int64 {
 	blocks := (size + vfs.Block - 1) / vfs.Block * vfs.Block
-	return p.measure(probeDepth, 0, min(blocks, p.bytes)) / blocks * size
+	return p.measure(depth, 0, min(blocks, p.bytes)) / blocks * size
 }
 
 // measure lets so many readers and writers go at random places for a while, and returns the bytes

@@ -154,7 +154,7 @@ func roundAll(p *perf.Profile) {
 		d := &p.Disks[i]
 		d.Mixed = rounded(d.Mixed)
 		d.Capacity &^= 1<<20 - 1
-		curves = append(curves, d.Read, d.Write, d.Random)
+		curves = append(curves, d.Read, d.Write, d.Random, d.Alone)
 	}
 	for _, c := range curves {
 		for i := range c {
