@@ -146,6 +146,7 @@ func (e pumpEngine) run(ctx context.Context, c cell) (Result, error) {
 	total, reads := e.sizes.total(), int64(0)
 	batches := int64(0)
 	all := int64(len(s.Readings)*e.Job.Epochs) * int64(e.Dataset.Samples/e.Job.Batch)
+	s.Stop = func() bool { return ctx.Err() != nil }
 	s.Deliver = func(_, _, _ int, ids []sample.ID) {
 		reads += int64(len(ids))
 		if batches++; batches%1024 == 0 || batches == all {
@@ -158,9 +159,6 @@ func (e pumpEngine) run(ctx context.Context, c cell) (Result, error) {
 	}
 	got, err := sim.Run(s)
 	if err != nil {
-		return Result{}, err
-	}
-	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
 	r := Result{Name: c.Row.Name, Use: c.Use, Engine: Pump, At: c.at}

@@ -208,3 +208,20 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// So does one that is under way, with either engine.
+func TestEndsUnderWay(t *testing.T) {
+	large := strings.NewReplacer("samples: 1000,", "samples: 1000000,", "samples: 2000,",
+		"samples: 1000000,")
+	for _, file := range []string{small, node} {
+		s, err := scenario.Decode("test.yaml", []byte(large.Replace(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = s.Run(ctx, scenario.Options{Progress: func(string, int64, int64) { cancel() }})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", s.Title, err)
+		}
+	}
+}

@@ -62,6 +62,8 @@ type Scenario struct {
 	Observe func(now pump.Instant, events []pump.Event, moves []pump.Move)
 	// Deliver, if given, sees every batch handed to a rank.
 	Deliver func(rank, epoch, batch int, ids []sample.ID)
+	// Stop, if given, is asked now and then whether the run is no longer wanted.
+	Stop func() bool
 }
 
 // Rank is when a reading attaches, and how long it computes on a batch: the same in all epochs, or
@@ -110,6 +112,9 @@ type Result struct {
 
 // ErrStuck means that the pump waits for nothing that can still happen: a defect in it.
 var ErrStuck = errors.New("simulation is stuck: the pump asks for nothing and nobody can go on")
+
+// ErrStopped means that Stop ended a run.
+var ErrStopped = errors.New("simulation was stopped")
 
 // Run simulates a scenario to its end.
 func Run(s Scenario) (*Result, error) {
@@ -244,7 +249,9 @@ func (w *world) run() (*Result, error) {
 			events = append(events, h.event)
 		}
 		moves = w.pump.Step(w.now, events, moves[:0])
-		w.result.Steps++
+		if w.result.Steps++; w.result.Steps%1024 == 0 && w.Stop != nil && w.Stop() {
+			return nil, ErrStopped
+		}
 		if w.Observe != nil {
 			w.Observe(w.now, events, moves)
 		}
