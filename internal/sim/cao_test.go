@@ -27,6 +27,7 @@ type onlooker struct {
 }
 
 func (o *onlooker) see(_ pump.Instant, events []pump.Event, moves []pump.Move) {
+	before := o.leased // fetching is decided before leasing
 	for i := range events {
 		if events[i].Kind == pump.Ordered {
 			o.known += len(events[i].Window.IDs)
@@ -54,7 +55,7 @@ func (o *onlooker) see(_ pump.Instant, events []pump.Event, moves []pump.Move) {
 		}
 	}
 	if o.plan.Rule.Fixed {
-		o.firstOpportunity()
+		o.firstOpportunity(before)
 	}
 }
 
@@ -92,7 +93,7 @@ func (o *onlooker) fetched(at int) {
 
 // firstOpportunity is the fourth rule: a fetch that can begin has begun. One that has not is of a
 // batch that staging has no room for, too far ahead, or in an order not known yet.
-func (o *onlooker) firstOpportunity() {
+func (o *onlooker) firstOpportunity(leased int) {
 	at := o.next
 	for at < o.known && o.has[o.ids[at]] {
 		at++
@@ -108,7 +109,7 @@ func (o *onlooker) firstOpportunity() {
 			price += o.cost(o.ids[i])
 		}
 	}
-	if first-o.leased < o.each/2-o.batch && o.staging+price <= o.plan.Staging {
+	if first-leased < o.each/2-o.batch && o.staging+price <= o.plan.Staging {
 		o.t.Fatalf("position %d is not fetched, though its batch takes %d and staging has %d of %d",
 			at, price, o.staging, o.plan.Staging)
 	}
