@@ -126,7 +126,7 @@ func (l *log) leave(c *chain) {
 		return
 	}
 	left := c.left.Load()
-	if left < c.most*3/4 {
+	if left < c.most-c.most/8 {
 		for _, o := range slices.Clone(s.open) { // some of its samples are wanted no more
 			if o.order == c.order && o.epoch == c.epoch && o.bucket < c.bucket {
 				l.retire(o)
@@ -230,13 +230,16 @@ func (l *log) settle(t target) {
 	if f := l.follow.Load(); f != nil && f.order == t.order {
 		f.course(t.epoch).begin(t.bucket)
 	}
-	for _, w := range l.writers {
-		w.endAll(func(o target) bool {
-			return o == t || o.order == t.order && o.epoch == t.epoch && t.bucket >= chainsAhead
-		})
+	ends := func(o target) bool {
+		return o == t || o.order == t.order && o.epoch == t.epoch && t.bucket >= chainsAhead
 	}
-	for began := time.Now(); !l.disks.serial && time.Since(began) < settleMost; {
-		if !slices.ContainsFunc(l.writers, func(w *writer) bool { return w.fillsFor(t) }) {
+	for began := time.Now(); ; {
+		filled := false
+		for _, w := range l.writers { // again and again: an append may have come in between
+			w.endAll(ends)
+			filled = filled || w.fillsFor(t)
+		}
+		if !filled || l.disks.serial || time.Since(began) > settleMost {
 			return
 		}
 		select {

@@ -78,12 +78,12 @@ func (w *writer) finish() error {
 	for w.dir.health.writable() {
 		now := w.log.now()
 		w.mu.Lock()
-		pieces := w.pieces(now)
+		pieces := w.pieces(now, 1)
 		w.mu.Unlock()
 		if len(pieces) == 0 {
 			break
 		}
-		w.write(pieces, now)
+		w.settle(pieces[0], w.put(pieces[0], now), now)
 	}
 	var failed []error
 	if w.dir.health.writable() {

@@ -20,7 +20,10 @@ type covered struct {
 func (w *writer) sync() {
 	w.mu.Lock()
 	byFile := map[*file][]covered{}
+	hurry := w.hurry
+	w.unsynced, w.hurry = 0, false
 	for _, f := range w.fills {
+		w.hurry = w.hurry || hurry && f.closed && f.bytes != nil // what is not written is still awaited
 		entries := f.builder.Entries()
 		n, _ := slices.BinarySearchFunc(entries, f.written, func(e segment.Entry, to uint32) int {
 			return int(int64(e.End()) - int64(to) - 1) // the first that ends behind it
@@ -30,7 +33,6 @@ func (w *writer) sync() {
 		}
 		byFile[f.file] = append(byFile[f.file], covered{f, n, f.bytes == nil})
 	}
-	w.unsynced, w.hurry = 0, false
 	w.mu.Unlock()
 	for f, fills := range byFile {
 		if err := f.io.Sync(); err != nil {

@@ -30,30 +30,38 @@ const (
 	reserve = 4
 )
 
-// writer writes what was appended to one directory. Its goroutine is the only one that does, one
-// piece at a time: reads, which are many at a time, win over it.
+// writer writes what was appended to one directory. Its goroutine decides what is written next. In
+// static that is one piece at a time: reads, which are many at a time, win over it.
 type writer struct {
-	log  *log
-	dir  *dir
-	wake chan struct{}
-	done chan struct{} // closed when its goroutine has ended
+	log    *log
+	dir    *dir
+	wake   chan struct{}
+	done   chan struct{} // closed when its goroutine has ended
+	flight sync.WaitGroup
 
 	buffered atomic.Int32 // fills whose bytes are in memory
 
-	mu       sync.Mutex
-	opens    map[target]*fill // take appends
-	fills    []*fill          // all that are not wholly synced, in the sequence they were begun
-	free     []slotRef
-	spare    [][]byte  // slots' buffers, not in use
-	buffers  int       // all of them
-	full     time.Time // when no segment could be made; zero: one can
-	told     bool      // that it is full
-	number   int       // of the last segment in the folder
+	mu      sync.Mutex
+	opens   map[target]*fill // take appends
+	fills   []*fill          // all that are not wholly synced, in the sequence they were begun
+	free    []slotRef
+	spare   [][]byte  // slots' buffers, not in use
+	buffers int       // all of them
+	full    time.Time // when no segment could be made; zero: one can
+	told    bool      // that it is full
+	number  int       // of the last segment in the folder
+	looked  time.Time // which file system is there
+	promise promise
+	progress
+}
+
+// progress is how far a directory's device has come.
+type progress struct {
+	flying   int       // pieces being written
 	unsynced int64     // bytes written since the last sync
 	since    time.Time // of the first of them
-	looked   time.Time // which file system is there
 	hurry    bool      // sync as soon as what is closed is written
-	promise  promise
+	syncing  bool
 }
 
 // slotRef names a slot.
@@ -70,6 +78,8 @@ type fill struct {
 	bytes   []byte    // of the slot; nil once all are written
 	written uint32    // up to here
 	closed  bool      // the footer is built
+	flies   bool      // a piece of it is being written
+	landed  []byte    // its buffer, once that was to be taken back while it flew
 	synced  int       // so many of its entries are
 	since   time.Time // of its oldest unwritten record
 	shade   uint64    // the generation of a tainted footer that it writes over; 0: none
@@ -293,6 +303,7 @@ func (w *writer) reuse(f *file, slot uint32) {
 // run is the goroutine. It ends when the log closes; what is left then is finish's.
 func (w *writer) run() {
 	defer close(w.done)
+	defer w.flight.Wait()
 	timer := time.NewTimer(spacePause)
 	defer timer.Stop()
 	for {
@@ -303,7 +314,7 @@ func (w *writer) run() {
 		case <-timer.C:
 		}
 		w.look(w.log.now())
-		for w.step(w.log.now()) {
+		for w.drive(w.log.now()) {
 			select {
 			case <-w.log.closing:
 				return
@@ -325,18 +336,64 @@ func (w *writer) look(now time.Time) {
 	w.log.fares(w.dir, s, changed, err)
 }
 
+// drive begins what can be done now, and tells whether there may be more. Writes go on while others
+// are synced: a device that is left alone between them gives half of what it can.
+func (w *writer) drive(now time.Time) bool {
+	if w.log.disks.serial {
+		return w.step(now)
+	}
+	if !w.dir.health.writable() {
+		return false
+	}
+	w.mu.Lock()
+	stock, due, hurry := w.urgent(now)
+	pieces := w.pieces(now, w.depth()-w.flying)
+	for _, p := range pieces {
+		p.flies = true
+	}
+	w.flying += len(pieces)
+	sync := !w.syncing && (due || hurry && w.flying == 0)
+	w.syncing = w.syncing || sync
+	w.mu.Unlock()
+	for _, p := range pieces {
+		w.flight.Go(func() {
+			w.settle(p, w.put(p, now), w.log.now())
+			w.nudge()
+		})
+	}
+	if sync {
+		w.flight.Go(func() {
+			w.sync()
+			w.mu.Lock()
+			w.syncing = false
+			w.mu.Unlock()
+			w.nudge()
+		})
+	}
+	if stock {
+		w.stock(now)
+	}
+	return stock
+}
+
+// urgent tells what is to be done before more is written: a segment made, and a sync, at once or
+// when nothing is left to write.
+func (w *writer) urgent(now time.Time) (stock, due, hurry bool) {
+	return w.short() && now.Sub(w.full) >= fullPause,
+		w.unsynced >= w.syncAt() || w.unsynced > 0 && now.Sub(w.since) >= syncAge,
+		w.hurry && w.unsynced > 0
+}
+
 // step does the most urgent thing, and tells whether there was one.
 func (w *writer) step(now time.Time) bool {
 	if !w.dir.health.writable() {
 		return false
 	}
 	w.mu.Lock()
-	stock := w.short() && now.Sub(w.full) >= fullPause
-	due := w.unsynced >= w.syncAt() || w.unsynced > 0 && now.Sub(w.since) >= syncAge
-	hurry := w.hurry && w.unsynced > 0
+	stock, due, hurry := w.urgent(now)
 	var pieces []piece
 	if !stock && !due {
-		pieces = w.pieces(now)
+		pieces = w.pieces(now, w.depth())
 	}
 	w.mu.Unlock()
 	switch {
@@ -345,7 +402,9 @@ func (w *writer) step(now time.Time) bool {
 	case due:
 		w.sync()
 	case len(pieces) > 0:
-		w.write(pieces, now)
+		for _, p := range pieces {
+			w.settle(p, w.put(p, now), now)
+		}
 	case hurry:
 		w.sync()
 	default:
@@ -388,22 +447,26 @@ func (w *writer) pause(now time.Time) time.Duration {
 // piece is what of a fill is written at once.
 type piece struct {
 	*fill
+	buf      []byte // of the slot
 	from, to uint32
 }
 
-// pieces picks what is written next, of as many fills at a time as the layout allows.
-func (w *writer) pieces(now time.Time) (found []piece) {
+// pieces picks what is written next, of so many fills.
+func (w *writer) pieces(now time.Time, most int) (found []piece) {
 	if w.complete() {
 		for _, f := range w.opens {
 			w.close(f)
 		}
 	}
 	for _, f := range w.fills {
-		if from, to := f.piece(now); to > from {
-			found = append(found, piece{f, from, min(to, from+pieceMax)})
-		}
-		if len(found) == w.depth() {
+		if len(found) >= most {
 			break
+		}
+		if f.flies {
+			continue
+		}
+		if from, to := f.piece(now); to > from {
+			found = append(found, piece{f, f.bytes, from, min(to, from+pieceMax)})
 		}
 	}
 	return found
@@ -454,48 +517,39 @@ func (f *fill) rest() (from, to uint32) {
 	return f.written, end
 }
 
-// write writes pieces of slots side by side. What they cover is not changed by appends meanwhile.
-func (w *writer) write(pieces []piece, now time.Time) {
-	failed := make([]error, len(pieces))
-	var all sync.WaitGroup
-	for i, p := range pieces[1:] {
-		all.Go(func() { failed[i+1] = w.put(p, now) })
-	}
-	failed[0] = w.put(pieces[0], now)
-	all.Wait()
-	for i, p := range pieces {
-		if failed[i] != nil {
-			w.abandon(p.file, failed[i])
-		} else {
-			w.wrote(p, now)
-		}
-	}
-	w.log.wears(w.dir)
-}
-
 // put brings one piece to the device.
 func (w *writer) put(p piece, now time.Time) error {
-	n, err := p.file.io.WriteAt(p.bytes[p.from:p.to], p.file.header.SlotAt(p.slot)+int64(p.from))
+	n, err := p.file.io.WriteAt(p.buf[p.from:p.to], p.file.header.SlotAt(p.slot)+int64(p.from))
 	w.log.counts.written.Add(int64(n))
 	w.dir.memo.wrote(int64(n), now)
 	return err
 }
 
-// wrote notes that the device has a piece.
-func (w *writer) wrote(p piece, now time.Time) {
+// settle notes that the device has a piece, or that it failed.
+func (w *writer) settle(p piece, err error, now time.Time) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p.bytes == nil { // its file was abandoned
-		return
+	if p.flies {
+		p.flies = false
+		w.flying--
 	}
-	p.written = p.to
-	if w.unsynced == 0 {
-		w.since = now
+	if p.landed != nil {
+		w.spare, p.landed = append(w.spare, p.landed), nil
 	}
-	w.unsynced += int64(p.to - p.from)
-	if p.closed && int(p.to) == len(p.bytes) {
-		w.recycle(p.fill)
+	if err == nil && p.bytes != nil { // else its file was abandoned
+		p.written = p.to
+		if w.unsynced == 0 {
+			w.since = now
+		}
+		w.unsynced += int64(p.to - p.from)
+		if p.closed && int(p.to) == len(p.bytes) {
+			w.recycle(p.fill)
+		}
 	}
+	w.mu.Unlock()
+	if err != nil {
+		w.abandon(p.file, err)
+	}
+	w.log.wears(w.dir)
 }
 
 // recycle takes a fill's buffer back once the device has all of it.
@@ -503,7 +557,11 @@ func (w *writer) recycle(f *fill) {
 	if f.bytes == nil {
 		return
 	}
-	w.spare = append(w.spare, f.bytes)
+	if f.flies {
+		f.landed = f.bytes // the device still reads it
+	} else {
+		w.spare = append(w.spare, f.bytes)
+	}
 	f.bytes = nil
 	w.buffered.Add(-1)
 }
