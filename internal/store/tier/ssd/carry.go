@@ -137,8 +137,12 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 		return o.epoch == c.epoch || o.epoch+coursesKept <= c.epoch
 	}), c)
 	f.mu.Unlock()
-	f.worn.Store(l.worn())
 	l.follow.Store(f)
+	if d := l.worn(); d == nil {
+		f.worn.Store(false)
+	} else {
+		l.wears(d)
+	}
 	return nil
 }
 
@@ -184,14 +188,14 @@ func (l *log) Unfollow() {
 	}
 }
 
-// worn tells whether some directory has had its bytes for the day.
-func (l *log) worn() bool {
+// worn is a directory that has had its bytes for the day; nil: none.
+func (l *log) worn() *dir {
 	for _, w := range l.writers {
 		if w.dir.memo.today(l.now()) >= w.dir.wear {
-			return true
+			return w.dir
 		}
 	}
-	return false
+	return nil
 }
 
 // wears stops carrying once the day's bytes are written.

@@ -35,7 +35,7 @@ type log struct {
 	chains chains
 
 	counts  counts
-	bounces bounces
+	bounces vfs.Pool // for reads that cannot go straight to where they are wanted
 	gate    gate
 	adding  sync.Mutex // of files
 	scans   sync.WaitGroup
@@ -191,7 +191,7 @@ func (l *log) Close() error {
 		for _, f := range *l.files.Load() {
 			failed = append(failed, f.io.Close())
 		}
-		l.bounces.free()
+		l.bounces.Free()
 		l.disks.forget(l)
 		l.closed = errors.Join(failed...)
 	})
@@ -280,37 +280,4 @@ func (g *gate) shut() {
 	g.closed = true
 	g.mu.Unlock()
 	g.inside.Wait()
-}
-
-// bounces are buffers for reads that cannot go straight to where they are wanted. There are as many
-// as there ever were such reads at a time.
-type bounces struct {
-	mu   sync.Mutex
-	idle [][]byte
-}
-
-const bounceBytes = 1 << 20
-
-func (b *bounces) take() []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n := len(b.idle); n > 0 {
-		buf := b.idle[n-1]
-		b.idle = b.idle[:n-1]
-		return buf
-	}
-	return vfs.Aligned(bounceBytes)
-}
-
-func (b *bounces) put(buf []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.idle = append(b.idle, buf)
-}
-
-func (b *bounces) free() {
-	for _, buf := range b.idle {
-		vfs.Free(buf)
-	}
-	b.idle = nil
 }

@@ -59,7 +59,7 @@ func (d *Disks) recover(c tier.Config) *log {
 	l := &log{disks: d, config: c, layout: c.Layout,
 		shape: shapeOf(c, quota, len(d.dirs)),
 		index: newIndex(c.Sizes.Len()), closing: make(chan struct{})}
-	l.chains.freed.L = &l.chains.mu
+	l.chains.freed.L, l.bounces.Bytes = &l.chains.mu, bounceBytes
 	if l.layout != tier.Carry {
 		l.layout = tier.Static
 	}

@@ -13,6 +13,8 @@ import (
 const (
 	recordHeader = segment.RecordHeader
 
+	bounceBytes = 1 << 20 // of a read that cannot go straight to where it is wanted
+
 	joinGap   = 64 << 10 // records so near each other are read together: what lies between costs less
 	rereadMax = 3        // when a record moved while it was read
 )
@@ -181,8 +183,8 @@ func (l *log) load(f *file, wants []want) error {
 		_, err := f.io.ReadAt(w.read.Dst[:n], w.from())
 		return err
 	}
-	bounce := l.bounces.take()
-	defer l.bounces.put(bounce)
+	bounce := l.bounces.Take()
+	defer l.bounces.Put(bounce)
 	from, to := wants[0].from(), wants[0].to()
 	for _, w := range wants[1:] {
 		to = max(to, w.to())

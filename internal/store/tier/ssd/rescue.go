@@ -66,13 +66,13 @@ func (l *log) rescueSlot(f *following, ref slotRef, t target, buf []byte) bool {
 	if _, err := file.io.ReadAt(buf, file.header.SlotAt(ref.slot)); err != nil {
 		return true // whoever reads these says so
 	}
-	t.bucket = lateBucket
 	next := f.course(t.epoch + 1)
+	if next == nil {
+		return false
+	}
+	t.bucket = lateBucket
 	ok := true
-	l.eachLive(ref, buf, func(e segment.Entry, b []byte) bool {
-		if next == nil || next.has(e.ID) { // its copy is on the way
-			return true
-		}
+	l.eachLeft(ref, buf, next, func(e segment.Entry, b []byte) bool {
 		to, c, wanted := l.wanted(int32(t.epoch), e.ID, true)
 		if !wanted {
 			to = t
@@ -86,15 +86,20 @@ func (l *log) rescueSlot(f *following, ref slotRef, t target, buf []byte) bool {
 	return ok
 }
 
-// eachLive goes over the records of a slot whose bytes are given that are still read from it, and
-// sound.
-func (l *log) eachLive(ref slotRef, slot []byte, do func(segment.Entry, []byte) bool) {
+// eachLeft goes over the records of a slot, whose bytes are given, that are still read from it,
+// sound, and not on their way to the next epoch.
+func (l *log) eachLeft(
+	ref slotRef, slot []byte, next *course, do func(segment.Entry, []byte) bool,
+) {
 	bind := ref.file.header.Bind(ref.slot)
 	footer, err := segment.ParseFooter(bind, ref.file.header.SlotBytes, slot)
 	if err != nil || footer.Generation != ref.file.slots[ref.slot].generation.Load() {
 		return
 	}
 	for _, e := range footer.Entries {
+		if next.has(e.ID) {
+			continue
+		}
 		if p, _ := l.index.get(e.ID); p != ref.file.place(ref.slot, e.At) {
 			continue
 		}
@@ -139,20 +144,22 @@ func (l *log) sweep(c *chain) {
 		return
 	}
 	next := f.course(c.epoch + 1) // held: the job may go on to another epoch meanwhile
+	if next == nil {
+		return
+	}
 	c.mu.Lock()
 	for !c.listed {
 		c.loaded.Wait()
 	}
 	c.mu.Unlock()
 	for i, ref := range c.refs {
-		if next == nil || c.stateOf(i) != there {
+		if c.stateOf(i) != there {
 			continue
 		}
 		slot := c.buf[i*int(l.shape.slotBytes):][:l.shape.slotBytes]
 		ok := true
-		l.eachLive(ref, slot, func(e segment.Entry, b []byte) bool {
-			ok = next.has(e.ID) ||
-				l.wait(f, func() error { return l.append(int32(c.epoch), e.ID, b, reserve) })
+		l.eachLeft(ref, slot, next, func(e segment.Entry, b []byte) bool {
+			ok = l.wait(f, func() error { return l.append(int32(c.epoch), e.ID, b, reserve) })
 			return ok
 		})
 		if !ok {
