@@ -12,8 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queueDepth is how many requests the kernel has at a time; more wait.
-const queueDepth = 256
+const (
+	// queueDepth is how many requests the kernel has at a time; more wait.
+	queueDepth = 256
+	// reapEvery is how often requests that have ended are looked for. The scheduler looks at files
+	// only when it has nothing else to run, or once in 10 ms; at timers whenever it runs something.
+	reapEvery = 500 * time.Microsecond
+)
 
 // Linux's native asynchronous I/O (io_submit(2)), as its header linux/aio_abi.h has it.
 const (
@@ -73,7 +78,12 @@ type queue struct {
 	free     chan *request
 	reaper   sync.WaitGroup
 	users    atomic.Int32
-	ended    [queueDepth]ioEvent // the reaper's
+	timer    *time.Timer
+	armed    atomic.Bool // the timer will look
+
+	mu     sync.Mutex
+	ended  [queueDepth]ioEvent // guarded by mu, as closed
+	closed bool
 }
 
 // newQueue returns a queue with one user.
@@ -106,6 +116,7 @@ func newQueue() (*queue, error) {
 		q.destroy()
 		return nil, errors.Join(err, q.event.Close())
 	}
+	q.timer = time.AfterFunc(time.Hour, q.look)
 	q.reaper.Go(func() { q.wait(conn) })
 	return q, nil
 }
@@ -119,6 +130,10 @@ func (q *queue) leave() {
 	if q == nil || q.users.Add(-1) > 0 {
 		return
 	}
+	q.timer.Stop()
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
 	_ = q.event.Close()
 	q.reaper.Wait() // first: another queue may get the number of a context that is no more
 	q.destroy()
@@ -134,6 +149,7 @@ func (q *queue) do(op uint16, fd int, b []byte, at int64) (int, error) {
 		uintptr(unsafe.Pointer(&r.blocks[0])))
 	n := int64(0)
 	if errno == 0 {
+		q.arm()
 		n = <-r.done
 	}
 	r.mem = nil
@@ -156,7 +172,27 @@ func (q *queue) wait(conn syscall.RawConn) {
 	})
 }
 
+// arm has the timer look while something is under way.
+func (q *queue) arm() {
+	if q.armed.CompareAndSwap(false, true) {
+		q.timer.Reset(reapEvery)
+	}
+}
+
+func (q *queue) look() {
+	q.reap()
+	q.armed.Store(false)
+	if len(q.free) < queueDepth {
+		q.arm()
+	}
+}
+
 func (q *queue) reap() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
 	var now unix.Timespec
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_IO_GETEVENTS, q.context, 0, queueDepth,
