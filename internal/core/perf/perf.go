@@ -74,8 +74,8 @@ type Choice struct {
 }
 
 // bucketMemory is what carrying that many bytes takes at the least, with the smallest slots of
-// docs/format/log.md: three buffers of √(kept · 256 KiB).
-func bucketMemory(kept int64) int64 { return 3 * 512 * root(kept) }
+// docs/format/log.md: four buffers of √(kept · 256 KiB).
+func bucketMemory(kept int64) int64 { return 4 * 512 * root(kept) }
 
 // root is the integer square root.
 func root(n int64) int64 {

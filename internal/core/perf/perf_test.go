@@ -31,7 +31,7 @@ func TestChoose(t *testing.T) {
 			"order known two epochs ahead"},
 		{"worn", func(c *perf.Choice) { c.Wear = 39e9 }, perf.Static, "39000 MB may be written"},
 		{"little memory", func(c *perf.Choice) { c.Memory = 300e6 }, perf.Static,
-			"carrying takes 307 MB of memory"},
+			"carrying takes 409 MB of memory"},
 	} {
 		choice := able
 		c.change(&choice)

@@ -67,7 +67,7 @@ func (d *Daemon) layoutFor(
 	return layout
 }
 
-// choose picks the layout for a dataset, and says why, or what another would give.
+// choose picks the layout for a dataset, and says why.
 func (d *Daemon) choose(set *dataset.Set, known bool) (tier.Layout, string) {
 	mean := set.TotalBytes() / int64(max(set.Len(), 1))
 	disks, ok := d.Disks.(measured)
@@ -84,10 +84,7 @@ func (d *Daemon) choose(set *dataset.Set, known bool) (tier.Layout, string) {
 		choice.Wear += max(0, u.WearBudget-u.WrittenToday)
 	}
 	layout, why := perf.Choose(rates, choice)
-	if layout == perf.Carry { // which is taken by name only, until it holds its rate on any device
-		why += ": --ssd-layout carry takes it"
-	}
-	return tier.Static, why
+	return tier.Layout(layout), why
 }
 
 // recordsOf is what the samples of a dataset take in a log that holds those of up to most bytes.

@@ -268,7 +268,7 @@ func TestAutoSaysWhy(t *testing.T) {
 		{"100KB", slow, 4, tier.Static, "large enough"},
 		{"3KB", fast, 4, tier.Static, "random reads of 3000 bytes give 2000 MB/s"},
 		{"3KB", slow, 2, tier.Static, "only one job with an order known two epochs ahead"},
-		{"3KB", slow, 4, tier.Static, "carrying gives 1000 MB/s: --ssd-layout carry takes it"},
+		{"3KB", slow, 4, tier.Carry, "carrying gives 1000 MB/s"},
 	} {
 		d := &rated{newDisks(t, 0), c.rates}
 		n := start(t, 64*mib, func(cfg *daemon.Config) { cfg.Disks, cfg.Layout = d, tier.Auto })
