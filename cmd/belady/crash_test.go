@@ -89,7 +89,7 @@ func newCrash(h *host, o *counted, serves ...string) *crash {
 
 // train reads epoch after epoch and checks each byte and the order.
 func (c *crash) train(ctx context.Context) error {
-	reader, err := client.Dial(ctx, client.Config{Socket: c.socket, ReconnectFor: time.Minute})
+	reader, err := client.Dial(ctx, client.Config{Socket: c.socket, ReconnectFor: 5 * time.Minute})
 	if err != nil {
 		return err
 	}

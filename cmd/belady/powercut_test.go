@@ -16,17 +16,20 @@ const syncedWithin = 7 * time.Second
 
 // testPowerCutsStatic cuts while a log is filled, for the most part.
 func testPowerCutsStatic(t *testing.T, bin string) {
-	testPowerCuts(t, bin, "static", 20_000) // 1.2 GB in 120 s
+	testPowerCuts(t, bin, "static", "32MiB", 20_000) // 1.2 GB in 120 s
 }
 
-// testPowerCutsCarry cuts while a log is carried from epoch to epoch: it is filled in 20 s.
-func testPowerCutsCarry(t *testing.T, bin string) { testPowerCuts(t, bin, "carry", 3500) }
+// testPowerCutsCarry cuts while a log is carried from epoch to epoch: it is filled in 20 s. It takes
+// memory for four buckets.
+func testPowerCutsCarry(t *testing.T, bin string) {
+	testPowerCuts(t, bin, "carry", "128MiB", 3500)
+}
 
 // testPowerCuts (F-22): what the disk has at one moment, while a daemon writes to it, is what a
 // power cut leaves. The disk is an image in a btrfs, which copies it in an instant; the copy is
 // mounted as after a cut, its journal replayed. `make crash` alone runs it: it needs root and takes
 // minutes.
-func testPowerCuts(t *testing.T, bin, layout string, samples int) {
+func testPowerCuts(t *testing.T, bin, layout, ram string, samples int) {
 	const cuts = 8
 	h, o := newCountedHost(t, bin, samples, 10_000_000)
 	pool, disk := filepath.Join(h.dir, "pool"), filepath.Join(h.dir, "disk")
@@ -38,7 +41,7 @@ func testPowerCuts(t *testing.T, bin, layout string, samples int) {
 	h.shell("truncate", "-s", "2G", image)
 	h.shell("mkfs.ext4", "-q", image)
 	h.mount(image, disk)
-	flags := []string{"--ram", "32MiB", "--staging", "16MiB", "--ssd-free", "1MiB", "--ssd-layout",
+	flags := []string{"--ram", ram, "--staging", "16MiB", "--ssd-free", "1MiB", "--ssd-layout",
 		layout, "--ssd-wear", "1TB", "--ssd"}
 	c := newCrash(h, o, append(flags, disk)...)
 	p := c.kills(0, nil)

@@ -186,6 +186,11 @@ func (p *process) ends(within time.Duration) int {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(within):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // so that it says where it stands
+		select {
+		case <-p.done:
+		case <-time.After(5 * time.Second): // in the kernel, where no signal reaches it
+		}
 		p.t.Fatalf("it has not ended within %v: %s", within, p.log)
 		return -1
 	}
