@@ -135,6 +135,20 @@ func TestBeladyReachesTheLeast(t *testing.T) {
 	}
 }
 
+// Strategies that read only a part of the dataset read one of the same sizes, however much these
+// vary: they end faster than the lower bound by no more than chance.
+func TestPartsAreFair(t *testing.T) {
+	c := listing()
+	c.Tiers[0].Capacity, c.Tiers[1].Capacity = 100*mb, 200*mb
+	s := trained(c, 100_000, 2, 0.1077, 0.2, 1)
+	bound := run(t, s, "perfect").Seconds
+	for _, name := range []string{"deepio-opportunistic", "parallel-staging"} {
+		if r := run(t, s, name); r.Seconds-r.Prestage < 0.9*bound || r.Note == "" {
+			t.Errorf("%s: %v s after %v, the bound is %v; %s", name, r.Seconds, r.Prestage, bound, r.Note)
+		}
+	}
+}
+
 // Law: more ram is never slower, but for the chance of which samples are in it.
 func TestMoreIsNotSlower(t *testing.T) {
 	for _, name := range []string{"nopfs", "belady"} {

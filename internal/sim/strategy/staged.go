@@ -20,19 +20,22 @@ func byTurn(id sample.ID, nodes int, _ *draws) int { return int(id) % nodes }
 
 func atRandom(_ sample.ID, nodes int, d *draws) int { return d.below(nodes) }
 
-// prestage fills the first so many tiers of all nodes before training begins: each sample goes to
-// one node, there to the first tier with room. All tiers are filled at the same time, so the one
-// that takes longest counts. It returns what each node has.
+// prestage fills tiers of all nodes before training begins: each sample goes to one node, there to
+// the first tier that is not full. A tier is full with the first sample that does not fit: small
+// ones in its last gaps would make what is kept smaller than what is not. All tiers are filled at
+// the same time, so the one that takes longest counts. It returns what each node has.
 func (l *loop) prestage(node func(sample.ID, int, *draws) int, tiers []int) [][]sample.ID {
 	shards, d := make([][]sample.ID, l.Nodes), l.draws()
 	used := make([][]int64, l.Nodes)
 	for i := range used {
 		used[i] = make([]int64, len(l.Tiers))
 	}
+	first := make([]int, l.Nodes) // of tiers, that is not full
 	for i, size := range l.sizes {
 		id := sample.ID(i)
 		n := node(id, l.Nodes, &d)
-		for _, tier := range tiers {
+		for ; first[n] < len(tiers); first[n]++ {
+			tier := tiers[first[n]]
 			if used[n][tier]+int64(size) <= l.Tiers[tier].Capacity {
 				used[n][tier] += int64(size)
 				l.has.put(n, tier, id)
