@@ -23,19 +23,24 @@ const (
 type chain struct {
 	target
 	left atomic.Int32 // records not read yet
+	most atomic.Int32 // records
 
 	mu     sync.Mutex
 	loaded sync.Cond
-	listed bool            // guarded by mu; once set, the slots, the buffer and most stay as they are
+	listed bool            // guarded by mu; once set, the slots and the buffer stay as they are
 	slots  map[slotRef]int // where in buf, in slots
 	refs   []slotRef
 	buf    []byte
-	most   int32 // records
 	state  []loadState
 
-	users int  // guarded by chains
-	gone  bool // guarded by chains
+	users   int       // guarded by chains, as all below
+	touched time.Time // when a user left
+	gone    bool
 }
+
+// idleAfter is how long nobody must have read a bucket of an epoch before, until it is given up for
+// another one whatever is left in it.
+const idleAfter = time.Second
 
 type loadState uint8
 
@@ -64,6 +69,9 @@ func (l *log) use(t target) *chain {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closed {
+		if f := l.follow.Load(); f == nil || f.order != t.order {
+			return nil
+		}
 		for _, c := range s.open {
 			if c.target == t {
 				c.users++
@@ -86,8 +94,8 @@ func (l *log) use(t target) *chain {
 // makePlace gives up a bucket that lies behind.
 func (l *log) makePlace(t target) bool {
 	for _, c := range l.chains.open {
-		behind := c.epoch == t.epoch && c.bucket+1 < t.bucket ||
-			c.epoch < t.epoch && c.left.Load() < c.most/4 // else both would be read in turns
+		behind := c.epoch == t.epoch && c.bucket+1 < t.bucket || c.epoch < t.epoch &&
+			(c.left.Load() <= c.most.Load()/4 || c.users == 0 && time.Since(c.touched) > idleAfter)
 		if behind || c.order != t.order {
 			l.retire(c)
 			return true
@@ -121,14 +129,15 @@ func (l *log) leave(c *chain) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.users--
+	c.touched = time.Now()
 	s.free(c)
-	if c.gone || c.most == 0 {
+	left, most := c.left.Load(), c.most.Load()
+	if c.gone || most == 0 {
 		return
 	}
-	left := c.left.Load()
-	if left < c.most-c.most/8 {
+	if left < most-most/8 {
 		for _, o := range slices.Clone(s.open) { // some of its samples are wanted no more
-			if o.order == c.order && o.epoch == c.epoch && o.bucket < c.bucket {
+			if o.order == c.order && (o.epoch < c.epoch || o.epoch == c.epoch && o.bucket < c.bucket) {
 				l.retire(o)
 			}
 		}
@@ -217,8 +226,9 @@ func (l *log) list(c *chain) {
 		buf = l.chains.buffer(int64(len(refs))*w, l.BucketBytes()*9/8+4*w)
 	}
 	c.left.Store(most)
+	c.most.Store(most)
 	c.mu.Lock()
-	c.listed, c.slots, c.refs, c.buf, c.most = true, slots, refs, buf, most
+	c.listed, c.slots, c.refs, c.buf = true, slots, refs, buf
 	c.state = make([]loadState, len(refs))
 	c.mu.Unlock()
 	c.loaded.Broadcast()
@@ -316,14 +326,14 @@ func (l *log) copyFrom(c *chain, w *want) bool {
 		c.loaded.Wait()
 	}
 	c.mu.Unlock()
-	w.place, w.sum = l.index.get(w.read.ID) // what is synced by now
-	if w.place == 0 {                       // it was given up meanwhile
-		w.read.Err = tier.ErrAbsent
-		return false
+	i, at, ok := l.slotIn(c, w.place)
+	if !ok { // its copy there may be synced by now
+		if w.place, w.sum = l.index.get(w.read.ID); w.place == 0 { // or it was given up
+			w.read.Err = tier.ErrAbsent
+			return false
+		}
+		i, at, ok = l.slotIn(c, w.place)
 	}
-	f := l.fileOf(w.place)
-	slot, at := f.locate(w.place)
-	i, ok := c.slots[slotRef{f, slot}]
 	if !ok || c.stateOf(i) == missed {
 		return false
 	}

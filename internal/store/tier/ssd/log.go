@@ -112,7 +112,11 @@ func (l *log) Append(epoch int32, id sample.ID, b []byte) error {
 	if int(id) >= len(l.index.spots) || uint32(len(b)) != l.config.Sizes.Size(id) {
 		return fmt.Errorf("append sample %d of %d bytes: the dataset has no such sample", id, len(b))
 	}
-	return l.append(epoch, id, b, 2*reserve)
+	err := l.append(epoch, id, b, 2*reserve)
+	if err != nil {
+		l.counts.refused.Add(1)
+	}
+	return err
 }
 
 // append appends a sample for where it is wanted next, if that leaves so many slots free.
@@ -132,7 +136,6 @@ func (l *log) append(epoch int32, id sample.ID, b []byte, spare int) error {
 // appendTo adds a record for a target in the first directory that takes it.
 func (l *log) appendTo(t target, id sample.ID, b []byte, spare int) error {
 	if uint32(len(b)) > l.shape.sampleMax {
-		l.counts.refused.Add(1)
 		return tier.ErrFull
 	}
 	refusal := tier.ErrDown
@@ -146,7 +149,6 @@ func (l *log) appendTo(t target, id sample.ID, b []byte, spare int) error {
 		}
 		refusal = milder(refusal, err)
 	}
-	l.counts.refused.Add(1)
 	return refusal
 }
 
