@@ -196,3 +196,16 @@ func TestBadInput(t *testing.T) {
 		t.Error("a file that is not there is taken")
 	}
 }
+
+// Whatever a file says, it is taken or refused with its name, never worse.
+func FuzzDecode(f *testing.F) {
+	for _, text := range []string{small, node, ringFile, usesFile, "", "title: [", "rows: [{}]"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, err := scenario.Decode("some.yaml", text)
+		if err != nil && !strings.Contains(err.Error(), "some.yaml") {
+			t.Errorf("refused without its name: %v", err)
+		}
+	})
+}
