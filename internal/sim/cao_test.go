@@ -19,7 +19,7 @@ type onlooker struct {
 	ids     []sample.ID // of all epochs
 	each    int         // positions of an epoch
 	batch   int
-	has     map[sample.ID]bool
+	has     map[sample.ID]bool // and whether it is still on its way
 	staging int64
 	next    int // position after the last that was fetched or leased
 	leased  int // positions
@@ -29,8 +29,15 @@ type onlooker struct {
 func (o *onlooker) see(_ pump.Instant, events []pump.Event, moves []pump.Move) {
 	before := o.leased // fetching is decided before leasing
 	for i := range events {
-		if events[i].Kind == pump.Ordered {
-			o.known += len(events[i].Window.IDs)
+		switch e := &events[i]; e.Kind {
+		case pump.Ordered:
+			o.known += len(e.Window.IDs)
+		case pump.Staged:
+			for _, id := range o.ids[e.Run.First:][:e.Run.Count] {
+				if _, there := o.has[id]; there {
+					o.has[id] = false
+				}
+			}
 		}
 	}
 	for i := range moves {
@@ -68,7 +75,7 @@ func (o *onlooker) cost(id sample.ID) int64 {
 }
 
 func (o *onlooker) gone(id sample.ID) {
-	if !o.has[id] {
+	if _, there := o.has[id]; !there {
 		o.t.Fatalf("%d is let go but is not there", id)
 	}
 	delete(o.has, id)
@@ -79,11 +86,11 @@ func (o *onlooker) gone(id sample.ID) {
 // order that is not there.
 func (o *onlooker) fetched(at int) {
 	for ; o.next < at; o.next++ {
-		if !o.has[o.ids[o.next]] {
+		if _, there := o.has[o.ids[o.next]]; !there {
 			o.t.Fatalf("position %d is fetched before %d, which is not there", at, o.next)
 		}
 	}
-	if at != o.next || o.has[o.ids[at]] {
+	if _, there := o.has[o.ids[at]]; there || at != o.next {
 		o.t.Fatalf("position %d is fetched, and %d samples were asked for or there", at, o.next)
 	}
 	o.next++
@@ -92,11 +99,16 @@ func (o *onlooker) fetched(at int) {
 }
 
 // firstOpportunity is the fourth rule: a fetch that can begin has begun. One that has not is of a
-// batch that staging has no room for, too far ahead, or in an order not known yet.
+// batch that staging has no room for, too far ahead, in an order not known yet, or behind a sample
+// that is still on its way: a fetch tells only so many who wait for it.
 func (o *onlooker) firstOpportunity(leased int) {
 	at := o.next
-	for at < o.known && o.has[o.ids[at]] {
-		at++
+	for ; at < o.known; at++ {
+		if flying, there := o.has[o.ids[at]]; flying {
+			return
+		} else if !there {
+			break
+		}
 	}
 	if at >= o.known {
 		return
@@ -105,7 +117,7 @@ func (o *onlooker) firstOpportunity(leased int) {
 	first := epoch + (at-epoch)/o.batch*o.batch
 	price := int64(0)
 	for i := at; i < min(first+o.batch, epoch+o.each); i++ {
-		if !o.has[o.ids[i]] {
+		if _, there := o.has[o.ids[i]]; !there {
 			price += o.cost(o.ids[i])
 		}
 	}

@@ -57,6 +57,8 @@ func Origin(
 	for i, readers := range l.Readers {
 		rate, err := p.step(ctx, readers, len(l.Readers)-i)
 		switch {
+		case errors.Is(err, errNoMore) && len(given.Readers) == 0:
+			return given, "the dataset has too few samples to measure its origin by", nil
 		case errors.Is(err, errNoMore):
 			return given, fmt.Sprintf("the dataset has too few samples to read more than %d at once",
 				given.Readers.Most()), nil

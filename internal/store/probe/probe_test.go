@@ -159,7 +159,12 @@ func TestOriginReadsNothingTwice(t *testing.T) {
 	inner, _ = synth.New(synth.Config{Name: "d", Samples: 40, SizeBytes: 1000, Classes: 1})
 	slow := &counting{Origin: inner, seen: map[string]int{}, pause: 2 * time.Millisecond}
 	_, note, err = probe.Origin(t.Context(), slow, manifest(t, inner), one, func() {})
-	if err != nil || !strings.Contains(note, "too few samples") {
+	if err != nil || !strings.Contains(note, "too few samples to read more than 4 at once") {
+		t.Errorf("%q: %v", note, err)
+	}
+	inner, _ = synth.New(synth.Config{Name: "d", Samples: 1, SizeBytes: 1000, Classes: 1})
+	_, note, err = probe.Origin(t.Context(), inner, manifest(t, inner), one, func() {})
+	if err != nil || !strings.Contains(note, "too few samples to measure its origin by") {
 		t.Errorf("%q: %v", note, err)
 	}
 }
