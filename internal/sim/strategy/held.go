@@ -160,8 +160,8 @@ func (l *loop) join(f int) bool {
 		return false
 	}
 	w.place = Peer
-	if home, _, _ := l.homes.Of(w.id); home == w.node {
-		w.place = Ram
+	if home, tier, _ := l.homes.Of(w.id); home == w.node {
+		w.place = l.places[l.tierOf(tier)]
 	}
 	for g := range l.flows {
 		if g != f && l.flows[g].id == w.id && l.volumes[g] != never {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,6 +91,12 @@ func TestLaws(t *testing.T) {
 			}
 			if read := sum(r.Bytes[:]); read != dataset*float64(job.Epochs) {
 				t.Errorf("%s: %v bytes were read of %v", name, read, dataset*float64(job.Epochs))
+			}
+			for place, name := range map[strategy.Place]string{strategy.Ram: "ram", strategy.Ssd: "ssd"} {
+				there := slices.ContainsFunc(s.Tiers, func(t perf.Tier) bool { return t.Name == name })
+				if r.Bytes[place] > 0 && !there {
+					t.Errorf("%s: %d bytes of %s, which no node has", r.Strategy, r.Bytes[place], name)
+				}
 			}
 			if all := r.Prestage + sum(r.Epochs); math.Abs(all/r.Seconds-1) > 1e-9 ||
 				len(r.Epochs) != job.Epochs || r.Stall < -1e-9*r.Seconds {
