@@ -29,18 +29,18 @@ const (
 )
 
 type iocb struct {
-	data    uint64
-	key     uint32 // the kernel's
-	rwFlags uint32
-	opcode  uint16
-	prio    int16
-	fd      uint32
-	buf     uintptr
-	bytes   uint64
-	offset  int64
-	_       uint64
-	flags   uint32
-	tell    uint32 // the eventfd
+	data   uint64
+	_      uint32 // the kernel's
+	_      uint32 // flags of the read or write
+	opcode uint16
+	_      int16 // priority
+	fd     uint32
+	buf    uintptr
+	bytes  uint64
+	offset int64
+	_      uint64
+	flags  uint32
+	tell   uint32 // the eventfd
 }
 
 type ioEvent struct {
