@@ -19,8 +19,8 @@ func testPowerCutsStatic(t *testing.T, bin string) {
 	testPowerCuts(t, bin, "static", "32MiB", 20_000) // 1.2 GB in 120 s
 }
 
-// testPowerCutsCarry cuts while a log is carried from epoch to epoch: it is filled in 20 s. It takes
-// memory for four buckets.
+// testPowerCutsCarry cuts while a log is carried from epoch to epoch: it is filled in 20 s. It
+// takes memory for four buckets.
 func testPowerCutsCarry(t *testing.T, bin string) {
 	testPowerCuts(t, bin, "carry", "128MiB", 3500)
 }
