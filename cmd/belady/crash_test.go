@@ -132,7 +132,8 @@ func (c *crash) train(ctx context.Context) error {
 func (c *crash) kills(n int, between func()) *process {
 	c.t.Helper()
 	p := c.serve(c.serves...)
-	ctx, cancel := context.WithTimeout(context.Background(), 9*time.Minute)
+	limit := 5*time.Minute + time.Duration(n)*5*time.Second // of a machine that others use, too
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	ended := make(chan struct{})
 	c.t.Cleanup(func() {
 		cancel()
