@@ -56,7 +56,8 @@ func newBenchPeerCommand(env *environment) *cobra.Command {
 			return probe.Answer(ctx, l)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", ":7411", "address to answer on, HOST:PORT")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:7411",
+		"address to answer on, HOST:PORT: one of this node's for others to reach it")
 	cmd.Flags().IntVar(&minutes, "minutes", 10, "how long to answer, 1 to 1440")
 	return cmd
 }

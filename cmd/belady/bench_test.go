@@ -165,7 +165,7 @@ func testBenchPeers(t *testing.T, bin string) {
 	}
 	nobody, err := h.command("bench", "tiers", "--peer", address).CombinedOutput()
 	if err == nil || !strings.Contains(string(nobody), "measure the link to "+address) ||
-		!strings.Contains(string(nobody), "on that node run 'belady bench peer'") {
+		!strings.Contains(string(nobody), "on that node run 'belady bench peer --listen HOST:PORT'") {
 		t.Errorf("%v: %s", err, nobody)
 	}
 }

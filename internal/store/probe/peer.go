@@ -87,7 +87,7 @@ func Peer(ctx context.Context, address string, step func()) (link perf.Curve, er
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
-			return nil, fmt.Errorf("measure the link to %s: %w; on that node run 'belady bench peer'",
+			return nil, fmt.Errorf("measure the link to %s: %w; on that node run 'belady bench peer --listen HOST:PORT'",
 				address, err)
 		}
 		step()
