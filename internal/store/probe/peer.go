@@ -87,8 +87,8 @@ func Peer(ctx context.Context, address string, step func()) (link perf.Curve, er
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
-			return nil, fmt.Errorf("measure the link to %s: %w; on that node run 'belady bench peer --listen HOST:PORT'",
-				address, err)
+			return nil, fmt.Errorf("measure the link to %s: %w; "+
+				"on that node run 'belady bench peer --listen HOST:PORT'", address, err)
 		}
 		step()
 		link = append(link, perf.Step{At: int64(threads), Rate: rate})
