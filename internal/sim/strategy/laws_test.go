@@ -19,8 +19,8 @@ import (
 var ordered = []string{"perfect", "naive", "staging", "deepio-ordered", "lbann-dynamic",
 	"lbann-preload", "locality-aware", "nopfs", "belady"}
 
-// drawn is a small cluster and job: fast and slow tiers, few nodes, wide and narrow sizes. Epochs
-// read every sample.
+// drawn is a small cluster and job: fast and slow tiers, few nodes, some of which fail, wide and
+// narrow sizes. Epochs read every sample.
 func drawn(t *rapid.T) *strategy.Scenario {
 	nodes := rapid.IntRange(1, 6).Draw(t, "nodes")
 	batch := rapid.IntRange(1, 8).Draw(t, "batch")
@@ -49,8 +49,15 @@ func drawn(t *rapid.T) *strategy.Scenario {
 	}
 	spec := order.Spec{Kind: order.Distributed, Samples: samples, Seed: int64(seed), World: nodes,
 		Batch: batch}
-	return &strategy.Scenario{Cluster: c, Jobs: []strategy.Job{{Order: spec, Sizes: sizes,
+	s := &strategy.Scenario{Cluster: c, Jobs: []strategy.Job{{Order: spec, Sizes: sizes,
 		Epochs: rapid.IntRange(1, 4).Draw(t, "epochs")}}}
+	for range rapid.IntRange(0, 2).Draw(t, "failures") {
+		s.Failures = append(s.Failures, strategy.Failure{
+			Node:   rapid.IntRange(0, nodes-1).Draw(t, "fails"),
+			At:     rapid.Float64Range(0, float64(s.Jobs[0].Epochs)-0.01).Draw(t, "at"),
+			Refill: rapid.Bool().Draw(t, "refill")})
+	}
+	return s
 }
 
 func sum[T int64 | float64 | uint32](all []T) (total float64) {
@@ -116,10 +123,19 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// Law: equal scenarios give equal results.
+// Law: equal scenarios give equal results, with several jobs too.
 func TestEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn(t)
+		if rapid.Bool().Draw(t, "two jobs") {
+			second := s.Jobs[0]
+			second.Order.Seed++
+			second.Epochs += rapid.IntRange(0, 2).Draw(t, "more epochs")
+			if rapid.Bool().Draw(t, "two datasets") {
+				second.Sizes = slices.Clone(second.Sizes)
+			}
+			s.Jobs = append(s.Jobs, second)
+		}
 		for _, name := range strategy.Names() {
 			if a, b := try(t, s, name), try(t, s, name); !reflect.DeepEqual(a, b) {
 				t.Errorf("%s: %+v, then %+v", name, a, b)
