@@ -45,6 +45,9 @@ func barsPicture(r *scenario.Report) Drawing {
 		s.Axis = "seconds of an epoch after the first, split by the bytes from each source"
 	}
 	for _, source := range sources {
+		if r.Engine == scenario.Pump && source.key == "ram" {
+			source.name = "ram, or still in staging"
+		}
 		s.Parts = append(s.Parts, source.name)
 	}
 	for i := range r.Rows {
