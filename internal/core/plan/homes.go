@@ -60,11 +60,12 @@ type placement struct {
 	bytes []int64
 }
 
-// MakeHomes decides where samples live in a cluster. Which of them are in the pool, and in which
-// tier, is the same spread as a single node's: the lowest hashes in ram, the highest in a log, each
-// sample once while the pool is short. At which node follows from uses: the home is where a sample
-// is read most often among the nodes that still have room. Where all nodes' ram holds more than the
-// dataset, what is left keeps second copies at whoever reads them most next to the home.
+// MakeHomes decides where samples live in a cluster. Which of them are in the pool is the same
+// spread as a single node's: the lowest hashes in ram, the highest in a log, each sample once while
+// the pool is short. At which node follows from uses: the home is where a sample is read most often
+// among the nodes that still have room; and of samples that cost a node the same, its ram has those
+// that it reads most. Where all nodes' ram holds more than the dataset, what is left keeps second
+// copies at whoever reads them most next to the home.
 func MakeHomes(in HomesInput) (*Homes, error) {
 	if err := in.check(); err != nil {
 		return nil, err
@@ -76,26 +77,34 @@ func MakeHomes(in HomesInput) (*Homes, error) {
 		in.Record = RecordCost
 	}
 	p := &Plan{Input: Input{Sizes: in.Sizes, Seed: in.Seed}, salt: saltOf(in.Seed)}
-	h := &Homes{digest: in.Digest()}
-	ram, log := make([]int64, len(in.Nodes)), make([]int64, len(in.Nodes))
-	for i, node := range in.Nodes {
-		ram[i], log[i] = node.Ram, node.Log
+	var room [tiers][]int64
+	for _, node := range in.Nodes {
+		room[Ram], room[Ssd] = append(room[Ram], node.Ram), append(room[Ssd], node.Log)
 	}
-	lower := filler{Plan: p, budget: sum(ram), cost: in.Cost}
+	lower := filler{Plan: p, budget: sum(room[Ram]), cost: in.Cost}
 	lower.fill()
-	d := dealer{HomesInput: in, filler: &lower, room: ram}
-	h.tier[Ram] = d.deal(nil)
-	if lower.bin == lower.total && len(in.Nodes) > 1 {
-		h.second = d.deal(h.tier[Ram].node)
-	}
-	if pool := sum(log); pool > 0 {
+	d := dealing{{HomesInput: in, filler: &lower, room: room[Ram]}}
+	d[Ram].deal()
+	if pool := sum(room[Ssd]); pool > 0 {
 		upper := filler{Plan: p, budget: pool, cost: in.Record, flip: flipped}
 		if in.LogMost > 0 {
 			upper.most = in.Record(in.LogMost)
 		}
 		upper.fill()
-		d := dealer{HomesInput: in, filler: &upper, room: log}
-		h.tier[Ssd] = d.deal(nil)
+		d = append(d, &dealer{HomesInput: in, filler: &upper, room: room[Ssd]})
+		d[Ssd].deal()
+	}
+	h := &Homes{digest: in.Digest()}
+	settled, holdsAll := d.settle(), lower.bin == lower.total
+	switch {
+	case len(in.Nodes) == 1: // whose log is written once for all jobs, whatever they use
+	case !holdsAll:
+		d.exchange()
+	case settled:
+		h.second = d[Ram].again()
+	}
+	for tier, dealer := range d {
+		h.tier[tier] = dealer.placement
 	}
 	return h, nil
 }
@@ -130,75 +139,6 @@ func sum(all []int64) (total int64) {
 		total += n
 	}
 	return total
-}
-
-// dealer gives the members of one set to nodes.
-type dealer struct {
-	HomesInput
-	*filler
-	room []int64 // of each node, what is left
-}
-
-// rounds of a deal: each takes the samples of one remainder of the hash, so that nodes fill up
-// evenly along any order, and memory is still walked in sequence.
-const rounds = 8
-
-// deal gives each member to the node with most uses among those with room. But, if given, is where
-// members live already: they go to another node, which reads them.
-func (d *dealer) deal(but []uint16) placement {
-	nodes := len(d.Nodes)
-	p := placement{node: make([]uint16, d.Sizes.Len()), count: make([]int, nodes),
-		bytes: make([]int64, nodes)}
-	for id := range p.node {
-		p.node[id] = nowhere
-	}
-	taken := -1
-	for round := range uint64(rounds) {
-		for i := range p.node {
-			id := sample.ID(i)
-			if d.hash(id)%rounds != round || !d.member(id) {
-				continue
-			}
-			if but != nil {
-				taken = int(but[i])
-			}
-			one := d.one(id)
-			if node := d.best(id, one.cost, taken); node >= 0 {
-				p.node[i] = uint16(node)
-				p.count[node]++
-				p.bytes[node] += one.bytes
-				d.room[node] -= one.cost
-			}
-		}
-	}
-	return p
-}
-
-// member reports whether the filler's set has the sample.
-func (d *dealer) member(id sample.ID) bool {
-	return d.all || d.key(id) < d.cutoff &&
-		(d.outsize == 0 || d.filler.cost(d.Sizes.Size(id)) <= d.outsize)
-}
-
-// best is the node for a sample; -1: none has room. Equal ones are told apart by a hash.
-func (d *dealer) best(id sample.ID, cost int64, but int) int {
-	found, most, rank := -1, -1, uint64(0)
-	for node, room := range d.room {
-		if room < cost || node == but {
-			continue
-		}
-		uses := 0
-		if d.Uses != nil {
-			uses = int(d.Uses[node][id])
-		}
-		if but >= 0 && d.Uses != nil && uses == 0 || uses < most {
-			continue
-		}
-		if mine := mix(d.hash(id) + uint64(node)); uses > most || mine < rank {
-			found, most, rank = node, uses, mine
-		}
-	}
-	return found
 }
 
 // Of is the sample's home: the fastest tier that has it. Without one it is read from the origin.

@@ -74,55 +74,85 @@ func TestHomesOfOneNodeAreItsPlan(t *testing.T) {
 	})
 }
 
-// Laws of a cluster: no node keeps more than it has room for, the pool is used up or holds all,
-// while it is short no sample has two homes, and what is said to be held is.
+// pooled is the plan of one node that has the room of all.
+func pooled(t *rapid.T, in plan.HomesInput) *plan.Plan {
+	one := plan.Input{Sizes: in.Sizes, Seed: in.Seed, Policy: "spread", Cost: in.Cost,
+		LogMost: in.LogMost, Staging: 1}
+	for _, node := range in.Nodes {
+		one.Keep += node.Ram
+		one.Log += node.Log
+	}
+	return made(t, one)
+}
+
+// ledger is what nodes hold, added up from where homes say that samples are: by tier and node.
+type ledger struct {
+	samples              [2][]int
+	bytes, taken, copies [2][]int64 // copies is the part of taken that another node or tier has, too
+}
+
+var costs = [2]func(uint32) int64{slot, plan.RecordCost}
+
+func newLedger(in plan.HomesInput, h *plan.Homes) (l ledger) {
+	nodes := len(in.Nodes)
+	for tier := range costs {
+		l.samples[tier], l.bytes[tier] = make([]int, nodes), make([]int64, nodes)
+		l.taken[tier], l.copies[tier] = make([]int64, nodes), make([]int64, nodes)
+	}
+	for i := range in.Sizes.Len() {
+		id := sample.ID(i)
+		size := in.Sizes.Size(id)
+		_, ram := h.In(plan.Ram, id)
+		_, log := h.In(plan.Ssd, id)
+		add := func(tier, node int, twice bool) {
+			l.samples[tier][node]++
+			l.bytes[tier][node] += int64(size)
+			l.taken[tier][node] += costs[tier](size)
+			if twice {
+				l.copies[tier][node] += costs[tier](size)
+			}
+		}
+		for tier := range costs {
+			if node, ok := h.In(plan.Tier(tier), id); ok {
+				add(tier, node, ram && log)
+			}
+		}
+		if node, ok := h.Second(id); ok {
+			add(0, node, true)
+		}
+	}
+	return l
+}
+
+// Laws of a cluster. No node keeps more than it has room for, and what is said to be held is. What
+// has a home is in the plan of one node with the room of all; it has two only if it is in both of
+// that plan's sets, or if ram holds everything. And what is in that plan has a home unless it fits
+// nowhere: room comes in pieces, and no piece is large enough, not even without the copies in it of
+// samples that live elsewhere too.
 func TestHomesLaws(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		in := drawHomes(rt, rapid.IntRange(2, 9).Draw(rt, "nodes"))
-		h := makeHomes(rt, in)
-		used := [2][]int64{make([]int64, len(in.Nodes)), make([]int64, len(in.Nodes))}
-		counts := [2][]int{make([]int, len(in.Nodes)), make([]int, len(in.Nodes))}
-		var homeless, seconds, both int
-		costs := [2]func(uint32) int64{slot, plan.RecordCost}
-		var needed [2]int64
-		for id := range in.Sizes.Len() {
-			id := sample.ID(id)
-			size := in.Sizes.Size(id)
-			homes := 0
-			for tier, cost := range costs {
-				needed[tier] += cost(size)
-				if node, ok := h.In(plan.Tier(tier), id); ok {
-					used[tier][node] += cost(size)
-					counts[tier][node]++
-					homes++
-				}
-			}
-			if node, ok := h.Second(id); ok {
-				used[0][node] += slot(size)
-				counts[0][node]++
-				seconds++
-				if home, _, _ := h.Of(id); home == node {
-					rt.Fatalf("sample %d is twice at node %d", id, node)
-				}
-				if in.Uses != nil && in.Uses[node][id] == 0 {
-					rt.Fatalf("node %d has a second copy of sample %d, which it never reads", node, id)
-				}
-			}
-			switch homes {
-			case 0:
-				homeless++
-			case 2:
-				both++
-			}
-		}
-		var pools, filled [2]int64
+		in.LogMost = uint32(rapid.IntRange(0, 1).Draw(rt, "a limit")) * 2500
+		h, p := makeHomes(rt, in), pooled(rt, in)
+		l := newLedger(in, h)
+		var needed, pools, filled [2]int64
 		for i, node := range in.Nodes {
 			for tier, room := range [2]int64{node.Ram, node.Log} {
 				pools[tier] += room
-				filled[tier] += used[tier][i]
-				if n, _ := h.Held(i, plan.Tier(tier)); n != counts[tier][i] || used[tier][i] > room {
-					rt.Fatalf("node %d, %v: %d samples, said are %d; %d bytes of %d", i,
-						plan.Tier(tier), counts[tier][i], n, used[tier][i], room)
+				filled[tier] += l.taken[tier][i]
+				n, bytes := h.Held(i, plan.Tier(tier))
+				if n != l.samples[tier][i] || bytes != l.bytes[tier][i] || l.taken[tier][i] > room {
+					rt.Fatalf("node %d, %v: %d samples of %d bytes, said are %d of %d; taken %d of %d", i,
+						plan.Tier(tier), l.samples[tier][i], l.bytes[tier][i], n, bytes, l.taken[tier][i], room)
+				}
+			}
+		}
+		for id := range in.Sizes.Len() {
+			id := sample.ID(id)
+			checkHome(rt, in, h, p, &l, id)
+			for tier, cost := range costs {
+				if size := in.Sizes.Size(id); tier == 0 || in.LogMost == 0 || size <= in.LogMost {
+					needed[tier] += cost(size)
 				}
 			}
 		}
@@ -131,9 +161,114 @@ func TestHomesLaws(t *testing.T) {
 				rt.Fatalf("%v keeps %d of %d", plan.Tier(tier), filled[tier], pools[tier])
 			}
 		}
-		if homeless > len(in.Nodes) && (both > 0 || seconds > 0) {
-			rt.Fatalf("%d samples have no home, %d are in both tiers, %d have second copies",
-				homeless, both, seconds)
+	})
+}
+
+func checkHome(t *rapid.T, in plan.HomesInput, h *plan.Homes, p *plan.Plan, l *ledger,
+	id sample.ID) {
+	size := in.Sizes.Size(id)
+	home, _, lives := h.Of(id)
+	_, ram := h.In(plan.Ram, id)
+	_, log := h.In(plan.Ssd, id)
+	member := p.InSet(id) || p.InLog(id)
+	if lives && !member || ram && log && !(p.InSet(id) && p.InLog(id)) {
+		t.Fatalf("sample %d: ram %t, log %t; in one node's plan %t, %t", id, ram, log, p.InSet(id),
+			p.InLog(id))
+	}
+	if node, ok := h.Second(id); ok && (p.SetCount < in.Sizes.Len() || home == node ||
+		in.Uses != nil && in.Uses[node][id] == 0) {
+		t.Fatalf("sample %d at node %d has a second copy at node %d", id, home, node)
+	}
+	if lives || !member {
+		return
+	}
+	for node, has := range in.Nodes {
+		for tier, room := range [2]int64{has.Ram, has.Log} {
+			left := room - l.taken[tier][node] + l.copies[tier][node]
+			if left >= costs[tier](size) && (tier == 0 || in.LogMost == 0 || size <= in.LogMost) {
+				t.Fatalf("sample %d of %d bytes has no home, but node %d has %d bytes of %v", id, size,
+					node, left, plan.Tier(tier))
+			}
+		}
+	}
+}
+
+// While one node with the room of all could not have everything, no sample has two homes.
+func TestHomesOfAShortPool(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		in := drawHomes(rt, rapid.IntRange(2, 4).Draw(rt, "nodes"))
+		h, p := makeHomes(rt, in), pooled(rt, in)
+		short, twice := false, false
+		for id := range in.Sizes.Len() {
+			id := sample.ID(id)
+			_, ram := h.In(plan.Ram, id)
+			_, log := h.In(plan.Ssd, id)
+			_, second := h.Second(id)
+			short = short || !p.InSet(id) && !p.InLog(id)
+			twice = twice || ram && log || second
+		}
+		if short && twice {
+			rt.Fatal("a sample has two homes, another could have none")
+		}
+	})
+}
+
+// A node's ram has what the node reads most, of samples that cost it the same.
+func TestRamHasWhatIsReadMost(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		in := drawHomes(rt, rapid.IntRange(2, 5).Draw(rt, "nodes"))
+		if in.Uses == nil || pooled(rt, in).SetCount == in.Sizes.Len() {
+			return // a log then has what is left over
+		}
+		h := makeHomes(rt, in)
+		type class struct {
+			node         int
+			cost, record int64
+		}
+		least, most := map[class]uint8{}, map[class]uint8{} // in ram, in the log
+		for id := range in.Sizes.Len() {
+			id := sample.ID(id)
+			node, tier, ok := h.Of(id)
+			if _, log := h.In(plan.Ssd, id); !ok || tier == plan.Ram && log {
+				continue
+			}
+			size, uses := in.Sizes.Size(id), in.Uses[node][id]
+			c := class{node, slot(size), plan.RecordCost(size)}
+			if had, ok := least[c]; tier == plan.Ram && (!ok || uses < had) {
+				least[c] = uses
+			} else if tier == plan.Ssd {
+				most[c] = max(most[c], uses)
+			}
+		}
+		for c, uses := range most {
+			if low, ok := least[c]; ok && low < uses {
+				rt.Fatalf("%+v: read %d times in ram, %d times from the log", c, low, uses)
+			}
+		}
+	})
+}
+
+// Uses that are all alike change nothing: the spread decides.
+func TestHomesOfEqualUses(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		in := drawHomes(rt, rapid.IntRange(2, 5).Draw(rt, "nodes"))
+		in.Uses = nil
+		unknown := makeHomes(rt, in)
+		in.Uses = plan.NewUses(len(in.Nodes), in.Sizes.Len())
+		for _, uses := range in.Uses {
+			for id := range uses {
+				uses[id] = 7
+			}
+		}
+		equal := makeHomes(rt, in)
+		for id := range in.Sizes.Len() {
+			id := sample.ID(id)
+			node, tier, ok := equal.Of(id)
+			wantNode, wantTier, want := unknown.Of(id)
+			if node != wantNode || tier != wantTier || ok != want {
+				rt.Fatalf("sample %d is at %d, %v, %t; not knowing uses at %d, %v, %t", id, node, tier, ok,
+					wantNode, wantTier, want)
+			}
 		}
 	})
 }
