@@ -153,7 +153,9 @@ func TestPlanAskedWrongly(t *testing.T) {
 		"--samples 9 --nodes 2 --world 2 --policy lru", "--samples 9 --kind explicit",
 		"--samples 9 --nodes 2 --world 2 --kind torch-replacement", "--samples 9 --batch 0",
 		"--samples 9 --compute -1s", "--samples 4294967295", "--samples 99999999999",
-		"--samples 9 --kind torch-weighted"} {
+		"--samples 9 --kind torch-weighted", "--samples 9 --ram 16TiB",
+		"--samples 100000 --batch 1 --compute 2000000h",
+		"--samples 100000 --size 1MB --batch 1 --epochs 999999999999999"} {
 		if code, out, errs := plannedBy(t, args); code != exitUsage || out != "" {
 			t.Errorf("belady plan %s: code %d: %s%s", args, code, out, errs)
 		}

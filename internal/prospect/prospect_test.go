@@ -47,8 +47,39 @@ func TestADatasetAndSamples(t *testing.T) {
 		t.Error(err)
 	}
 	q.Order.Samples = 0
+	if _, err := q.Answer(t.Context(), io.Discard); !errors.As(err, new(WrongError)) {
+		t.Error("a dataset's samples have another size:", err)
+	}
+	q.Size = ""
 	if r, err := q.Answer(t.Context(), io.Discard); err != nil || r.Samples != 5000 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// What a reader might take for granted, and should not, is said.
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Question)
+		want   string
+	}{
+		{func(q *Question) { q.Has.Ssd = 1 << 30 }, "are second copies"},
+		{func(q *Question) { q.Has = Node{RAM: 200 << 30, Ssd: 1 << 30}; q.Size = "600MB" },
+			"too large for its log"},
+		{func(q *Question) { q.Order.Samples, q.Order.DropLast = 20, true }, "nothing is read"},
+		{func(q *Question) { q.Epochs = 1000 }, "over 255 of 1000 epochs"},
+		{func(q *Question) { q.Nodes = 1; q.Policy = "lru" }, "these are bounds"},
+		{func(q *Question) { q.Rates = &perf.Profile{} }, "the network's time is not known"},
+	} {
+		q := question()
+		if r, err := q.Answer(t.Context(), io.Discard); err != nil ||
+			strings.Contains(strings.Join(r.Notes, "\n"), c.want) {
+			t.Errorf("%q without a reason, %v", c.want, err)
+		}
+		c.change(&q)
+		r, err := q.Answer(t.Context(), io.Discard)
+		if err != nil || !strings.Contains(strings.Join(r.Notes, "\n"), c.want) {
+			t.Errorf("no %q, %v: %+v", c.want, err, r)
+		}
 	}
 }
 

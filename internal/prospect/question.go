@@ -5,10 +5,12 @@
 package prospect
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -33,7 +35,7 @@ type Question struct {
 	Nodes   int
 	Compute time.Duration // of a batch
 	Policy  string        // empty: the order's default
-	Size    string        // of each of Order.Samples, where Datasets names none
+	Size    string        // of each of Order.Samples, without a Dataset; empty: usualSize
 	// RAM, Staging and Ssd are of each node, as people write bytes; where empty, those of Has count.
 	RAM, Staging, Ssd string
 	Has               Node
@@ -64,7 +66,7 @@ func (q *Question) Register(flags *pflag.FlagSet) {
 	s := &q.Order
 	flags.StringVar(&s.Kind, "kind", order.Distributed, "which order, as in 'belady order'")
 	flags.IntVar(&s.Samples, "samples", 0, "samples, where no dataset is named")
-	flags.StringVar(&q.Size, "size", "110KB", "size of each of those samples")
+	flags.StringVar(&q.Size, "size", "", "size of each of those samples (default "+usualSize+")")
 	flags.IntVar(&q.Epochs, "epochs", 4, "epochs of the job")
 	flags.IntVar(&s.World, "world", 1, "ranks of the job, on all nodes together")
 	flags.IntVar(&s.Batch, "batch", 256, "samples in a rank's batch")
@@ -80,10 +82,14 @@ func (q *Question) Register(flags *pflag.FlagSet) {
 	flags.DurationVar(&q.Compute, "compute", 0, "a batch's compute time")
 }
 
+// usualSize is about the mean of ImageNet.
+const usualSize = "110KB"
+
 // prospect is a question that can be answered.
 type prospect struct {
 	world.Prospect
 	epochs, nodes int
+	quota         int64 // of each node's ssd
 	compute       time.Duration
 	batches       int64      // of the rank with most, in an epoch
 	plan          *plan.Plan // of one node
@@ -117,6 +123,8 @@ func (q *Question) check(*prospect) error {
 	switch {
 	case (q.Dataset.Name == "") == (q.Order.Samples == 0):
 		return wrong("name a dataset, or give --samples and --size for one that is not there")
+	case q.Dataset.Name != "" && q.Size != "":
+		return wrong("--size is for --samples: %s has sizes of its own", q.Dataset.Name)
 	case q.Order.World < 1 || q.Order.World > order.MaxWorld:
 		return wrong("--world %d: it must be 1 to %d ranks", q.Order.World, order.MaxWorld)
 	case q.Nodes < 1 || q.Order.World%q.Nodes != 0:
@@ -155,26 +163,27 @@ func (q *Question) subject(p *prospect) error {
 	if p.Name != "" {
 		return nil
 	}
-	n := q.Order.Samples
-	size, err := yamlfile.ParseBytes(q.Size)
+	n, text := q.Order.Samples, cmp.Or(q.Size, usualSize)
+	size, err := yamlfile.ParseBytes(text)
 	switch {
 	case err != nil:
 		return wrong("--size: %w", err)
 	case size < 1 || size > sample.MaxSize:
-		return wrong("--size: %s is no size of a sample: give 1 to %d bytes", q.Size,
+		return wrong("--size: %s is no size of a sample: give 1 to %d bytes", text,
 			int64(sample.MaxSize))
 	case n < 0 || n > sample.MaxCount:
 		return wrong("--samples %d: give 1 to %d", n, int64(sample.MaxCount))
 	}
-	p.Name, p.Sizes = fmt.Sprintf("%d×%s", n, q.Size), even{n, uint32(size)}
+	p.Name, p.Sizes = fmt.Sprintf("%d×%s", n, text), even{n, uint32(size)}
 	p.Content = sha256.Sum256(fmt.Appendf(nil, "belady plan %d %d", n, size))
 	return nil
 }
 
-// A log, and a daemon, are made of no less.
+// A log, and a daemon, are made of no less, and an arena numbers no more slabs than fill mostRAM.
 const (
 	leastSsd = 16 << 20
 	leastRAM = 16 << 20
+	mostRAM  = 15 << 40
 )
 
 // capacities are those of the question, or else what its nodes have.
@@ -198,13 +207,15 @@ func (q *Question) capacities(p *prospect) error {
 	switch {
 	case p.RAM < leastRAM:
 		return wrong("--ram is %s, but must be at least %s", bytes(p.RAM), bytes(leastRAM))
+	case p.RAM > mostRAM:
+		return wrong("--ram is %s, but a daemon uses at most %s", bytes(p.RAM), bytes(mostRAM))
 	case p.Staging > p.RAM:
 		return wrong("--staging (%s) is a part of --ram (%s) and cannot be more", bytes(p.Staging),
 			bytes(p.RAM))
 	case quota != 0 && quota < leastSsd:
 		return wrong("--ssd is %s, but a log needs at least %s", bytes(quota), bytes(leastSsd))
 	}
-	if quota > 0 {
+	if p.quota = quota; quota > 0 {
 		p.Log, p.LogMost = ssd.Holds(p.Sizes, quota)
 	}
 	return nil
@@ -220,9 +231,9 @@ func (q *Question) reading(p *prospect) error {
 		return WrongError{err}
 	}
 	if bytes := countBytes(&s, q.Nodes); bytes > countMost {
-		return wrong("counting the uses of %s samples on %d nodes takes %s of memory, more than %s: "+
-			"plan for fewer", humanize.Comma(int64(s.Samples)), q.Nodes, humanize.IBytes(uint64(bytes)),
-			humanize.IBytes(countMost))
+		return wrong("counting the uses of %s samples on %s takes %s of memory, more than %s: "+
+			"plan for fewer", humanize.Comma(int64(s.Samples)), plural(q.Nodes, "node"),
+			humanize.IBytes(uint64(bytes)), humanize.IBytes(countMost))
 	}
 	o, err := order.New(s)
 	if err != nil {
@@ -230,6 +241,10 @@ func (q *Question) reading(p *prospect) error {
 	}
 	for rank := range s.World {
 		p.batches = max(p.batches, int64(o.Batches(rank, 0)))
+	}
+	if p.batches > math.MaxInt64/max(1, int64(p.compute)) {
+		return wrong("--compute %v: no clock counts %s batches of it; give less", p.compute,
+			humanize.Comma(p.batches))
 	}
 	return nil
 }

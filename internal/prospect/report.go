@@ -3,6 +3,7 @@ package prospect
 import (
 	"encoding/hex"
 	"fmt"
+	"math"
 	"time"
 
 	"belady/internal/core/order"
@@ -93,6 +94,7 @@ type walk struct {
 	firstSamples          int
 	outside               int64 // of firstBytes, what is not in the log
 	homeless              int
+	homelessBytes         int64
 	origin                mean
 	home, peers           [2]mean // by tier
 	read, received, fromS []mean  // by node: all, of others, and what its ssd gives
@@ -120,12 +122,17 @@ func (p *prospect) report(rates *perf.Profile) (*Report, error) {
 		p.least(r, w)
 	}
 	r.Origin.First = w.firstBytes
-	r.Origin.All = r.Origin.First + int64(p.epochs-1)*r.Origin.Later
+	later := int64(p.epochs - 1)
+	if later > (math.MaxInt64-r.Origin.First)/max(1, r.Origin.Later) {
+		return nil, wrong("--epochs %d: the origin would send more bytes than can be counted; plan "+
+			"for fewer", p.epochs)
+	}
+	r.Origin.All = r.Origin.First + later*r.Origin.Later
 	if r.Uses, err = p.countedUses(); err != nil {
 		return nil, err
 	}
 	p.times(r, w, rates)
-	p.notes(r, rates)
+	p.notes(r, w, rates)
 	return r, nil
 }
 
@@ -197,6 +204,7 @@ func (p *prospect) walk(homes *plan.Homes) *walk {
 		}
 		if !ok { // padding reads what was just read: it is fetched once
 			w.homeless++
+			w.homelessBytes += size
 			w.origin.add(min(all, over)*size, over)
 		}
 	}
@@ -317,7 +325,7 @@ func planned(rates *perf.Profile, l perf.Load) *Epoch {
 }
 
 // notes say what the figures leave out.
-func (p *prospect) notes(r *Report, rates *perf.Profile) {
+func (p *prospect) notes(r *Report, w *walk, rates *perf.Profile) {
 	note := func(when bool, format string, args ...any) {
 		if when {
 			r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
@@ -326,10 +334,21 @@ func (p *prospect) notes(r *Report, rates *perf.Profile) {
 	note(p.nodes > 1, "this is what %d nodes would do: this daemon does not serve peers yet", p.nodes)
 	note(!r.Exact, "policy %s decides while it runs, or the order repeats samples: these are bounds "+
 		"that nothing can beat; 'belady sim' runs it", r.Policy)
+	note(w.firstBytes == 0,
+		"no rank has a whole batch, and --drop-last drops the rest: nothing is read")
+	note(p.quota > 0 && p.plan.LogCount == 0,
+		"an ssd of %s takes none of these samples: they are too large for its log", bytesOf(p.quota))
+	copies := w.homelessBytes - w.bytes
+	for _, tier := range r.Tiers {
+		copies += tier.Bytes
+	}
+	note(r.Exact && copies > 0, "%s of what is kept are second copies, for which there is room",
+		bytesOf(copies))
 	note(p.horizon < p.epochs, "uses were counted over %d of %d epochs", p.horizon, p.epochs)
 	note(rates == nil, "there is no profile, so the times of origin, ssd and network are not known: "+
 		"run 'belady bench tiers', or give --profile")
-	note(p.compute == 0, "--compute is not given: an epoch may take longer")
+	note(p.compute == 0, "--compute is not given and counts as none: with it an epoch may take "+
+		"longer, and stall less")
 	if rates == nil {
 		return
 	}

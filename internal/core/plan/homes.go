@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"belady/internal/core/dataset"
 	"belady/internal/core/sample"
@@ -134,9 +135,10 @@ func (in *HomesInput) check() error {
 	return nil
 }
 
+// sum stops at the largest number there is: more room than that is as good.
 func sum(all []int64) (total int64) {
 	for _, n := range all {
-		total += n
+		total += min(n, math.MaxInt64-total)
 	}
 	return total
 }

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -312,6 +313,22 @@ type even int
 
 func (e even) Len() int              { return int(e) }
 func (e even) Size(sample.ID) uint32 { return 1000 }
+
+// More room than can be counted is room for all.
+func TestHomesOfEndlessRoom(t *testing.T) {
+	in := plan.HomesInput{Sizes: even(100)}
+	for range 4 {
+		in.Nodes = append(in.Nodes, plan.Node{Ram: math.MaxInt64 / 2, Log: math.MaxInt64})
+	}
+	h := makeHomes(t, in)
+	for id := range sample.ID(100) {
+		_, ram := h.In(plan.Ram, id)
+		_, log := h.In(plan.Ssd, id)
+		if _, second := h.Second(id); !ram || !log || !second {
+			t.Fatalf("sample %d: ram %t, log %t, second %t", id, ram, log, second)
+		}
+	}
+}
 
 // Every part of the input that decides is in the digest.
 func TestHomesDigest(t *testing.T) {
