@@ -113,7 +113,7 @@ func (q *Question) Answer(ctx context.Context, progress io.Writer) (*Report, err
 		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
 	}
 	if err := p.count(ctx, progress); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("plan %s: count uses: %w", p.Name, err)
 	}
 	return p.report(q.Rates)
 }
