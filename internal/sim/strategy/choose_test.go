@@ -13,7 +13,9 @@ import (
 // because it makes it for every sample; it is no rule of its own.
 func TestChoosesAsPerf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rate := func(name string) int64 { return rapid.Int64Range(1e6, 1e9).Draw(t, name) }
+		rate := func(name string) int64 { // that readers and threads share without a rest
+			return 24 * rapid.Int64Range(5e4, 5e7).Draw(t, name)
+		}
 		threads := rapid.Int64Range(1, 4).Draw(t, "threads")
 		tier := func(name string) perf.Tier {
 			return perf.Tier{Name: name, Capacity: 1, Threads: threads,
