@@ -191,7 +191,7 @@ func (l *log) Unfollow() {
 // worn is a directory that has had its bytes for the day; nil: none.
 func (l *log) worn() *dir {
 	for _, w := range l.writers {
-		if w.dir.memo.today(l.now()) >= w.dir.wear {
+		if w.dir.memo.Today(l.now()) >= w.dir.wear {
 			return w.dir
 		}
 	}
@@ -201,7 +201,7 @@ func (l *log) worn() *dir {
 // wears stops carrying once the day's bytes are written.
 func (l *log) wears(d *dir) {
 	f := l.follow.Load()
-	if f == nil || d.memo.today(l.now()) < d.wear || !f.worn.CompareAndSwap(false, true) {
+	if f == nil || d.memo.Today(l.now()) < d.wear || !f.worn.CompareAndSwap(false, true) {
 		return
 	}
 	l.tell(tier.Notice{Kind: tier.Worn, Dir: d.path, Bytes: d.wear,

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"belady/internal/core/perf"
+	"belady/internal/store/memo"
 	"belady/internal/store/tier"
 	"belady/internal/store/vfs"
 )
@@ -107,7 +109,7 @@ func (d *Disks) Close() error {
 		}
 	}
 	for _, one := range d.dirs {
-		one.memo.save(one.fs)
+		one.memo.Save(d.now())
 		failed = append(failed, one.lock.Close())
 		if root, ours := one.fs.(*vfs.OS); ours && d.options.FS == nil {
 			failed = append(failed, root.Close())
@@ -124,7 +126,7 @@ type dir struct {
 	floor  int64 // of the file system, to stay free
 	wear   int64 // bytes a day that carrying may write
 	health health
-	memo   memo
+	memo   *memo.Memo
 	// buffered: its file system cannot bypass the page cache.
 	buffered atomic.Bool
 
@@ -169,7 +171,7 @@ func openDir(which Dir, o Options) (*dir, error) {
 	if d.wear == 0 {
 		d.wear = d.quota
 	}
-	d.memo.load(files)
+	d.memo = memo.Load(files)
 	return d, nil
 }
 
@@ -192,7 +194,7 @@ func lock(files vfs.FS) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.WriteAt(fmt.Appendf(nil, "%-19d\n", processID()), 0)
+	_, err = f.WriteAt(fmt.Appendf(nil, "%-19d\n", os.Getpid()), 0)
 	if err != nil && !refused(err) { // the id is for messages only
 		return nil, errors.Join(err, f.Close())
 	}
@@ -263,6 +265,6 @@ func (d *dir) usage(now time.Time) tier.DirUsage {
 	defer d.mu.Unlock()
 	return tier.DirUsage{Path: d.path, State: d.health.state().String(), Quota: d.quota + apart,
 		Used: d.used, Total: space.Total, Free: space.Free, Floor: d.floor,
-		WrittenToday: d.memo.today(now), WearBudget: d.wear,
+		WrittenToday: d.memo.Today(now), WearBudget: d.wear,
 		Failures: d.health.failures.Load(), Buffered: d.buffered.Load(), Plain: plain}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"belady/internal/core/sample"
+	"belady/internal/store/memo"
 	"belady/internal/store/tier"
 	"belady/internal/store/tier/tiertest"
 	"belady/internal/store/vfs"
@@ -344,6 +345,18 @@ func TestDirectoryVanishes(t *testing.T) {
 	}
 	if came, _, _ = p.get(0, 200); came != 200 {
 		t.Errorf("%d samples came in the end", came)
+	}
+}
+
+// A daemon that is killed remembers the day's wear.
+func TestKilledRemembersWear(t *testing.T) {
+	p := newPatient(t, 400, 64<<20)
+	p.clock.advance(time.Minute)
+	p.put(0, 400)
+	p.settle()
+	written := p.disks.Usage()[0].WrittenToday
+	if found := memo.Load(p.faults).Today(p.now()); written == 0 || found != written {
+		t.Errorf("%d of %d bytes written are remembered", found, written)
 	}
 }
 

@@ -107,8 +107,8 @@ func (l *log) begin(now time.Time) {
 	l.disks.makeRoom(l)
 	l.claim()
 	for _, w := range l.writers {
-		w.dir.memo.opened(folder(l.config.Content), now)
-		w.dir.memo.save(w.dir.fs)
+		w.dir.memo.Opened(folder(l.config.Content), now)
+		w.dir.memo.Save(now)
 		if w.short() && len(w.free) == 0 && w.dir.health.writable() {
 			w.stock(now)
 		}

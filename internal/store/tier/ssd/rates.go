@@ -17,15 +17,15 @@ func (d *Disks) Rates() (perf.Rates, error) {
 			rates, ok = d.options.Rates(one.path)
 		}
 		if !ok {
-			rates, ok = one.memo.rates(d.now())
+			rates, ok = one.memo.Rates(d.now())
 		}
 		if !ok {
 			var err error
 			if rates, err = probe.Rates(one.fs, []int{4 << 10, 16 << 10, 100 << 10, 1 << 20}); err != nil {
 				return perf.Rates{}, fmt.Errorf("%s: %w", one.path, err)
 			}
-			one.memo.measured(rates, d.now())
-			one.memo.save(one.fs)
+			one.memo.Measured(rates, d.now())
+			one.memo.Save(d.now())
 		}
 		all[i] = rates
 	}

@@ -168,7 +168,7 @@ func (d *Disks) idle() []string {
 	for _, one := range d.dirs {
 		logs, _ := one.logs() // of a directory that fails nothing is removed
 		for name := range logs {
-			used[name] = max(used[name], one.memo.lastOpened(name))
+			used[name] = max(used[name], one.memo.LastOpened(name))
 		}
 	}
 	d.mu.Lock()
@@ -202,6 +202,6 @@ func (d *dir) remove(folder string) (bytes int64) {
 		}
 	}
 	_ = d.fs.Remove(folder) // stays where foreign files are in it
-	d.memo.forget(folder)
+	d.memo.Forget(folder)
 	return bytes
 }

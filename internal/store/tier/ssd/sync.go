@@ -46,6 +46,7 @@ func (w *writer) sync() {
 		}
 	}
 	w.tidy()
+	w.dir.memo.Keep(w.log.now())
 }
 
 // commit notes what a sync of a file covered, and tells whether its headers should say so: all its

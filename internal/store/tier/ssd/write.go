@@ -521,7 +521,7 @@ func (f *fill) rest() (from, to uint32) {
 func (w *writer) put(p piece, now time.Time) error {
 	n, err := p.file.io.WriteAt(p.buf[p.from:p.to], p.file.header.SlotAt(p.slot)+int64(p.from))
 	w.log.counts.written.Add(int64(n))
-	w.dir.memo.wrote(int64(n), now)
+	w.dir.memo.Wrote(int64(n), now)
 	return err
 }
 
