@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"belady/internal/core/dataset"
@@ -12,6 +13,7 @@ import (
 	"belady/internal/node/event"
 	"belady/internal/node/wire"
 	"belady/internal/node/world"
+	"belady/internal/store/arena"
 	"belady/internal/store/tier"
 )
 
@@ -23,9 +25,10 @@ func (d *Daemon) openLog(key string, p *place, set *dataset.Set, layout tier.Lay
 		return
 	}
 	begun := time.Now()
+	p.loan = &loan{pool: d.pool}
 	for {
 		log, err := world.OpenLog(d.Disks, tier.Config{Content: set.ID(), Name: key, Sizes: set,
-			Layout: layout, Lend: d.pool.Lend, Return: d.pool.Return,
+			Layout: layout, Lend: p.loan.lend, Return: p.loan.giveBack,
 			Tell: func(n tier.Notice) { d.noticed(key, n) }})
 		if err != nil {
 			d.tell(event.LogClosed{Dataset: key, Err: err})
@@ -43,6 +46,58 @@ func (d *Daemon) openLog(key string, p *place, set *dataset.Set, layout tier.Lay
 			Seconds: time.Since(begun).Seconds()})
 		return
 	}
+}
+
+// loan is a log's part of the node's memory. It is the log's from when its world is made: by the
+// time that it carries samples, other ranks' joining would have had the world grow over it.
+type loan struct {
+	pool *arena.Pool
+
+	mu    sync.Mutex
+	taken int64 // from the pool; guarded by mu, as all below
+	used  int64 // of it, by the log
+}
+
+// setAside takes, of the pool, what the log of a new place will ask for, and returns it. One that
+// wants more than half of all memory does without, and is not carried.
+func (d *Daemon) setAside(p *place) int64 {
+	if p.log == nil || p.log.Memory() > d.RAM/2 {
+		return 0
+	}
+	bytes := p.log.Memory()
+	for d.pool.Left() < bytes && d.closeIdle(p, false) {
+	}
+	if p.loan.lend(bytes) { // else it asks again
+		p.loan.giveBack(bytes)
+	}
+	return bytes
+}
+
+func (l *loan) lend(bytes int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lack := l.used + bytes - l.taken; lack > 0 {
+		if !l.pool.Lend(lack) {
+			return false
+		}
+		l.taken += lack
+	}
+	l.used += bytes
+	return true
+}
+
+func (l *loan) giveBack(bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used -= bytes
+}
+
+// end gives all of it back to the pool. The log is closed.
+func (l *loan) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pool.Return(l.taken)
+	l.taken = 0
 }
 
 // measured are directories that know their devices' rates.

@@ -31,6 +31,7 @@ type place struct {
 	files   []*catalog.Dataset
 	origins []origin.Origin
 	log     *world.Log // nil: none
+	loan    *loan      // of memory to the log; nil: none
 	users   int
 	usedAt  time.Time
 }
@@ -59,7 +60,7 @@ func (d *Daemon) open(ctx context.Context, a *wire.Attach) (*world.World, func()
 		w, err := d.join(ctx, key, p, set.ID(), a.Policy)
 		if err == nil && w != nil {
 			d.granting.Lock()
-			d.regrow(w)
+			d.regrow(w, d.rings(a, set))
 			d.granting.Unlock()
 			if err := closeFiles(files); err != nil {
 				d.tell(event.Trouble{What: "close a second map of " + key, Err: err})
@@ -218,16 +219,7 @@ func (d *Daemon) newWorld(
 	// bytes.
 	d.granting.Lock()
 	defer d.granting.Unlock()
-	aside := int64(0)
-	if a.Packed {
-		ranks := int64(min(a.Order.Ranks(), 8))
-		largest := world.LargestBatch(&a.Order, set.Len())
-		aside = min(ranks*session.RingBytes(d.pool, set, largest), d.RAM/4)
-	}
-	if p.log != nil && p.log.Memory() <= d.RAM/2 { // else it does without, and is not carried
-		aside += p.log.Memory()
-	}
-	bytes, err := d.grant(ctx, p, set, d.RAM-aside)
+	bytes, err := d.grant(ctx, p, set, d.RAM-d.rings(a, set)-d.setAside(p))
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +230,16 @@ func (d *Daemon) newWorld(
 		cfg.Record = func(p *plan.Plan) (world.Recorder, error) { return d.record(key, p) }
 	}
 	return world.New(cfg)
+}
+
+// rings is the memory to leave for the packed batches of a job's ranks.
+func (d *Daemon) rings(a *wire.Attach, set *dataset.Set) int64 {
+	if !a.Packed {
+		return 0
+	}
+	ranks := int64(min(a.Order.Ranks(), 8))
+	largest := world.LargestBatch(&a.Order, set.Len())
+	return min(ranks*session.RingBytes(d.pool, set, largest), d.RAM/4)
 }
 
 // grant decides a new world's memory: all it can use if that is free; else what idle datasets
@@ -260,7 +262,7 @@ func (d *Daemon) grant(
 	got := min(share, d.pool.Left())
 	if got < min(want, 8*arena.SpanBytes) {
 		for _, w := range used {
-			d.regrow(w)
+			d.regrow(w, 0)
 		}
 		return 0, fmt.Errorf("%w: %d MiB of --ram are left of %d: start the daemon with more, "+
 			"or end a job", world.ErrTooSmall, d.pool.Left()>>20, d.RAM>>20)
@@ -298,13 +300,13 @@ func (d *Daemon) wants(set *dataset.Set) int64 {
 	return world.Wants(set.TotalBytes(), d.Staging, d.RAM)
 }
 
-// regrow gives a world that was made to shrink what is free of what it wants.
-func (d *Daemon) regrow(w *world.World) {
+// regrow gives a world that was made to shrink what is free of what it wants, but for some aside.
+func (d *Daemon) regrow(w *world.World, aside int64) {
 	s, err := w.Status()
 	if err != nil {
 		return
 	}
-	bytes := min(d.wants(w.Set), s.Memory+d.pool.Left())
+	bytes := min(d.wants(w.Set), s.Memory+d.pool.Left()-aside)
 	if bytes < s.Memory+8*arena.SpanBytes {
 		return
 	}
@@ -394,6 +396,7 @@ func (p *place) closeStores() error {
 	var errs []error
 	if p.log != nil {
 		errs = append(errs, p.log.Close())
+		p.loan.end()
 	}
 	for _, o := range p.origins {
 		errs = append(errs, o.Close())
