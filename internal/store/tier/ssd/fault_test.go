@@ -348,6 +348,18 @@ func TestDirectoryVanishes(t *testing.T) {
 	}
 }
 
+// A directory that vanishes while it lacks a segment is told to be gone, and not to be full.
+func TestDirectoryVanishesWhenShort(t *testing.T) {
+	p := newPatient(t, 400, 64<<20)
+	p.writers[0].look(p.now()) // which is not done again soon
+	p.faults.Add(vfstest.Rule{Op: vfstest.Space, Err: syscall.ENODEV})
+	p.put(0, 400)
+	p.fired()
+	if p.told(tier.Full) != 0 || p.told(tier.Down) != 1 {
+		t.Errorf("told %v", p.notices)
+	}
+}
+
 // A daemon that is killed remembers the day's wear.
 func TestKilledRemembersWear(t *testing.T) {
 	p := newPatient(t, 400, 64<<20)

@@ -224,6 +224,14 @@ func (l *log) tell(n tier.Notice) {
 	}
 }
 
+// findsDir looks whether a directory is the one that was locked, and tells whether it is writable.
+func (l *log) findsDir(d *dir) bool {
+	space, err := d.fs.Space()
+	s, changed := d.health.looked(space.ID, err)
+	l.fares(d, s, changed, err)
+	return d.health.writable()
+}
+
 // fares tells of a directory's state when it changed.
 func (l *log) fares(d *dir, s state, changed bool, err error) {
 	if !changed {

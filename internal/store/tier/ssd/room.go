@@ -56,7 +56,8 @@ func (d *dir) release(bytes int64) {
 	d.mu.Unlock()
 }
 
-// room is how many bytes of segments may still be made by whom p was promised to.
+// room is how many bytes of segments may still be made by whom p was promised to: none where the
+// directory cannot be looked at.
 func (d *dir) room(p *promise) int64 {
 	space, err := d.fs.Space()
 	if err != nil {

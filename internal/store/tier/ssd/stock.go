@@ -13,6 +13,9 @@ import (
 // stock makes a segment, ahead of the slots being needed. The last one that a quota has room for
 // may be smaller.
 func (w *writer) stock(now time.Time) {
+	if !w.log.findsDir(w.dir) { // one that is gone is not full
+		return
+	}
 	room := w.dir.room(&w.promise)
 	if w.log.follow.Load() != nil { // slots fall free again: more than was claimed is waste
 		room = min(room, w.dir.promisedTo(&w.promise))

@@ -325,15 +325,13 @@ func (w *writer) run() {
 	}
 }
 
-// look sees whether the directory is still the one that was locked.
+// look sees now and then whether the directory is still the one that was locked.
 func (w *writer) look(now time.Time) {
 	if now.Sub(w.looked) < spacePause {
 		return
 	}
 	w.looked = now
-	space, err := w.dir.fs.Space()
-	s, changed := w.dir.health.looked(space.ID, err)
-	w.log.fares(w.dir, s, changed, err)
+	w.log.findsDir(w.dir)
 }
 
 // drive begins what can be done now, and tells whether there may be more. Writes go on while others
