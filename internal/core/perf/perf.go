@@ -89,6 +89,10 @@ func root(n int64) int64 {
 	return x
 }
 
+// carryLeast is how many epochs a day's bytes must be enough for: carried once, a log gives one
+// fast epoch for all that was written.
+const carryLeast = 4
+
 // Choose picks the layout that reads faster, and says why. Static wears nothing, so it is taken
 // where it is fast enough, and where carrying cannot be.
 func Choose(r Rates, c Choice) (Layout, string) {
@@ -104,7 +108,7 @@ func Choose(r Rates, c Choice) (Layout, string) {
 	case !c.Known:
 		return Static, given + ", but only one job with an order known two epochs ahead can be " +
 			"carried along"
-	case c.Wear < c.Kept:
+	case c.Wear < carryLeast*c.Kept:
 		return Static, fmt.Sprintf("%s, but carrying writes %d MB an epoch and %d MB may be written "+
 			"today", given, c.Kept/1e6, max(c.Wear, 0)/1e6)
 	case c.Memory < bucketMemory(c.Kept):

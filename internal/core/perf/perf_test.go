@@ -29,7 +29,7 @@ func TestChoose(t *testing.T) {
 		{"a job that is hardly slower", func(c *perf.Choice) { c.Demand = 220e6 }, perf.Carry, ""},
 		{"an unknown order", func(c *perf.Choice) { c.Known = false }, perf.Static,
 			"order known two epochs ahead"},
-		{"worn", func(c *perf.Choice) { c.Wear = 39e9 }, perf.Static, "39000 MB may be written"},
+		{"worn", func(c *perf.Choice) { c.Wear = 159e9 }, perf.Static, "159000 MB may be written"},
 		{"little memory", func(c *perf.Choice) { c.Memory = 300e6 }, perf.Static,
 			"carrying takes 409 MB of memory"},
 	} {

@@ -136,7 +136,7 @@ func (d *Daemon) choose(set *dataset.Set, known bool) (tier.Layout, string) {
 	choice := perf.Choice{MeanSize: uint32(mean), Kept: set.TotalBytes(), Memory: d.RAM / 2,
 		Known: known}
 	for _, u := range d.Disks.Usage() {
-		choice.Wear += max(0, u.WearBudget-u.WrittenToday)
+		choice.Wear += max(0, u.WearBudget-u.CarriedToday)
 	}
 	layout, why := perf.Choose(rates, choice)
 	return tier.Layout(layout), why

@@ -40,6 +40,7 @@ type Memo struct {
 type text struct {
 	Day      int64            `json:"day"`     // since 1970
 	Written  int64            `json:"written"` // bytes, that day
+	Carried  int64            `json:"carried"` // of samples that were in a log already
 	Opened   map[string]int64 `json:"opened"`  // a log's folder: when, in seconds since 1970
 	Rates    perf.Rates       `json:"rates"`
 	Measured int64            `json:"measured"` // when, in seconds since 1970
@@ -126,12 +127,20 @@ func (m *Memo) Forget(folder string) {
 	delete(m.says.Opened, folder)
 }
 
-// Wrote counts bytes written to the device, all of them wear.
+// Wrote counts bytes written to the device.
 func (m *Memo) Wrote(bytes int64, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.turn(now)
 	m.says.Written += bytes
+}
+
+// Carried counts bytes of samples that are written once more: what a day's wear bounds.
+func (m *Memo) Carried(bytes int64, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turn(now)
+	m.says.Carried += bytes
 }
 
 // Today is how many bytes were written to the device since midnight.
@@ -142,9 +151,17 @@ func (m *Memo) Today(now time.Time) int64 {
 	return m.says.Written
 }
 
+// CarriedToday is how many were carried since then.
+func (m *Memo) CarriedToday(now time.Time) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turn(now)
+	return m.says.Carried
+}
+
 func (m *Memo) turn(now time.Time) {
 	if day := now.Unix() / 86400; day != m.says.Day {
-		m.says.Day, m.says.Written, m.saved = day, 0, 0
+		m.says.Day, m.says.Written, m.says.Carried, m.saved = day, 0, 0, 0
 	}
 }
 

@@ -153,7 +153,8 @@ type DirUsage struct {
 	Free         int64  `json:"free"`  // of the file system
 	Floor        int64  `json:"floor"` // what must stay free
 	WrittenToday int64  `json:"written_today"`
-	WearBudget   int64  `json:"wear_budget"` // a day; 0: none
+	CarriedToday int64  `json:"carried_today"` // of that, samples that were in a log already
+	WearBudget   int64  `json:"wear_budget"`   // a day; 0: none
 	Failures     int64  `json:"failures"`
 	Buffered     bool   `json:"buffered"` // its file system cannot do without the page cache
 	// Plain is why reads and writes hold a thread each, which costs speed; empty: they do not.

@@ -116,7 +116,7 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 	if f == nil || f.order != order {
 		l.Unfollow()
 		var err error
-		if f, err = l.begins(order, buckets); err != nil {
+		if f, err = l.begins(order, uint32(epoch), buckets); err != nil {
 			return err
 		}
 	}
@@ -148,29 +148,52 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 
 // begins checks whether an order can be followed. Slots filled for another one fall free late, so
 // that there must be room for a second copy of what lies in those.
-func (l *log) begins(order uint64, buckets []uint16) (*following, error) {
-	foreign, free := int64(0), int64(0)
+func (l *log) begins(order uint64, epoch uint32, buckets []uint16) (*following, error) {
+	foreign := int64(0)
 	for id := range sample.ID(len(buckets)) {
 		p, _ := l.index.get(id)
-		if p != 0 && buckets[id] != tier.Uncarried && l.targetOf(p).order != order {
+		if p == 0 || buckets[id] == tier.Uncarried {
+			continue
+		}
+		lies := l.targetOf(p)
+		if lies.order != order || lies.epoch > epoch { // a job that is begun again
 			foreign += plan.RecordCost(l.config.Sizes.Size(id))
 		}
 	}
-	for _, w := range l.writers {
-		w.mu.Lock()
-		free += int64(len(w.free)) * int64(l.shape.slotBytes)
-		w.mu.Unlock()
-		free += w.dir.room(&w.promise)
-	}
-	if foreign > 0 && free < foreign+foreign/10 {
-		return nil, fmt.Errorf("follow an order: the log of %s was filled for another one, and a "+
-			"second copy of it takes %d bytes: %d are free", l.config.Name, foreign, free)
+	if err := l.promiseCopy(foreign + foreign/10); err != nil {
+		return nil, err
 	}
 	f := &following{order: order, lent: 4 * l.BucketBytes()}
 	if l.config.Lend != nil && !l.config.Lend(f.lent) {
 		return nil, fmt.Errorf("follow an order: carrying takes %d bytes of memory", f.lent)
 	}
 	return f, nil
+}
+
+// promiseCopy has the directories promise room for so many bytes beyond the slots that are free.
+func (l *log) promiseCopy(bytes int64) error {
+	free, room := int64(0), make([]int64, len(l.writers))
+	for i, w := range l.writers {
+		w.mu.Lock()
+		free += int64(len(w.free)) * int64(l.shape.slotBytes)
+		w.mu.Unlock()
+		free += w.dir.promisedTo(&w.promise)
+		room[i] = max(0, w.dir.room(&w.promise)-w.dir.promisedTo(&w.promise))
+	}
+	lacks, all := bytes-free, int64(0)
+	for _, r := range room {
+		all += r
+	}
+	if lacks > all {
+		return fmt.Errorf("follow an order: the log of %s was filled for another one, and a second "+
+			"copy of it takes %d bytes: %d are free", l.config.Name, bytes, free+all)
+	}
+	for i, w := range l.writers {
+		if lacks > 0 {
+			w.dir.promise(&w.promise, min(room[i], lacks*room[i]/all+int64(l.shape.slotBytes)))
+		}
+	}
+	return nil
 }
 
 // Unfollow ends carrying. What was carried stays where it is, and is read as in static.
@@ -191,17 +214,18 @@ func (l *log) Unfollow() {
 // worn is a directory that has had its bytes for the day; nil: none.
 func (l *log) worn() *dir {
 	for _, w := range l.writers {
-		if w.dir.memo.Today(l.now()) >= w.dir.wear {
+		if w.dir.memo.CarriedToday(l.now()) >= w.dir.wear {
 			return w.dir
 		}
 	}
 	return nil
 }
 
-// wears stops carrying once the day's bytes are written.
+// wears counts what was carried to a directory, and stops carrying once the day's bytes are.
 func (l *log) wears(d *dir) {
 	f := l.follow.Load()
-	if f == nil || d.memo.Today(l.now()) < d.wear || !f.worn.CompareAndSwap(false, true) {
+	d.memo.Carried(d.carried.Swap(0), l.now())
+	if f == nil || d.memo.CarriedToday(l.now()) < d.wear || !f.worn.CompareAndSwap(false, true) {
 		return
 	}
 	l.tell(tier.Notice{Kind: tier.Worn, Dir: d.path, Bytes: d.wear,
@@ -255,11 +279,16 @@ func (w *writer) endAll(which func(target) bool) {
 	}
 }
 
-// fillsFor tells whether a slot of a target is on its way to the device.
+// fillsFor tells whether a slot of a target is on its way to the device, and has it synced soon.
 func (w *writer) fillsFor(t target) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.fills, func(f *fill) bool { return f.target == t })
+	if !slices.ContainsFunc(w.fills, func(f *fill) bool { return f.target == t }) {
+		return false
+	}
+	w.hurry = true
+	w.nudge()
+	return true
 }
 
 // targetOf is what the slot of a place was filled for.

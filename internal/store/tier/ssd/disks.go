@@ -120,13 +120,15 @@ func (d *Disks) Close() error {
 
 // dir is one directory: its lock, what may be written to it, and how it fares.
 type dir struct {
-	path   string
-	fs     vfs.FS
-	lock   vfs.File
-	floor  int64 // of the file system, to stay free
-	wear   int64 // bytes a day that carrying may write
-	health health
-	memo   *memo.Memo
+	path  string
+	fs    vfs.FS
+	lock  vfs.File
+	floor int64 // of the file system, to stay free
+	wear  int64 // bytes a day that carrying may write
+	// carried bytes that the memo does not know of yet.
+	carried atomic.Int64
+	health  health
+	memo    *memo.Memo
 	// buffered: its file system cannot bypass the page cache.
 	buffered atomic.Bool
 
@@ -265,6 +267,7 @@ func (d *dir) usage(now time.Time) tier.DirUsage {
 	defer d.mu.Unlock()
 	return tier.DirUsage{Path: d.path, State: d.health.state().String(), Quota: d.quota + apart,
 		Used: d.used, Total: space.Total, Free: space.Free, Floor: d.floor,
-		WrittenToday: d.memo.Today(now), WearBudget: d.wear,
-		Failures: d.health.failures.Load(), Buffered: d.buffered.Load(), Plain: plain}
+		WrittenToday: d.memo.Today(now), CarriedToday: d.memo.CarriedToday(now),
+		WearBudget: d.wear,
+		Failures:   d.health.failures.Load(), Buffered: d.buffered.Load(), Plain: plain}
 }

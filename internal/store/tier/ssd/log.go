@@ -130,6 +130,11 @@ func (l *log) append(epoch int32, id sample.ID, b []byte, spare int) error {
 	if err != nil && c != nil {
 		c.giveBack(id)
 	}
+	for _, w := range l.writers {
+		if w.dir.carried.Load() > min(wearGrain, w.dir.wear/16) {
+			l.wears(w.dir)
+		}
+	}
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 
 // How long carrying waits for a slot to fall free: patience, and haste once that was in vain.
 const (
-	slotPatience = 5 * time.Second
+	slotPatience = 300 * time.Millisecond
 	slotHaste    = 20 * time.Millisecond
 	slotPause    = time.Millisecond
 )
@@ -36,7 +36,7 @@ func (l *log) rescue(t target) {
 		for _, file := range *l.files.Load() {
 			for i := range file.slots {
 				ref := slotRef{file, uint32(i)}
-				if l.overdue(ref, t) && !l.rescueSlot(f, ref, t, buf) {
+				if l.overdue(ref, t) && (f.worn.Load() || !l.rescueSlot(f, ref, t, buf)) {
 					return
 				}
 			}

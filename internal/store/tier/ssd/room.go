@@ -108,7 +108,8 @@ func (l *log) missing() int64 {
 	if left <= 0 {
 		return max(0, l.shape.extra-free)
 	}
-	return max(0, left/max(1, l.shape.holds(1))+2*int64(len(l.writers))+l.shape.extra-free)
+	slots := int64(float64(left) / (l.shape.each() * 0.995))
+	return max(0, slots+2*int64(len(l.writers))+l.shape.extra-free)
 }
 
 // claim has the directories promise what the log still needs, in equal parts where each has that

@@ -23,6 +23,7 @@ type shape struct {
 	sampleMax uint32
 	cost      int64   // of all samples' records
 	waste     float64 // bytes that a full slot cannot use, on average
+	varies    float64 // by so much: its standard deviation
 	extra     int64   // slots that are not for keeping: carry fills and frees some all the time
 }
 
@@ -30,10 +31,11 @@ type shape struct {
 func shapeOf(c tier.Config, quota int64, dirs int) shape {
 	s, slotBytes := c.Sizes, c.SlotBytes
 	var largest uint32
+	smallest := uint32(math.MaxUint32)
 	var sum, squares float64
 	for id := range s.Len() {
 		size := s.Size(sample.ID(id))
-		largest = max(largest, size)
+		largest, smallest = max(largest, size), min(smallest, size)
 		cost := float64(plan.RecordCost(size))
 		sum += cost
 		squares += cost * cost
@@ -55,9 +57,12 @@ func shapeOf(c tier.Config, quota int64, dirs int) shape {
 	slotBytes = min(max(powerTo(slotBytes), segment.MinSlot), segment.MaxSlot)
 	// A slot ends, on average, half a record before it is full; the larger a record, the likelier it
 	// is the one that did not fit.
-	waste := float64(segment.Block + segment.SlotHeader)
-	if sum > 0 {
-		waste += squares / sum / 2
+	waste, varies := float64(segment.Block+segment.SlotHeader), 0.0
+	switch cost := plan.RecordCost(largest); {
+	case sum > 0 && smallest == largest: // then it is known
+		waste += float64((slotBytes - segment.Block - segment.SlotHeader) % cost)
+	case sum > 0:
+		waste, varies = waste+squares/sum/2, squares/sum/math.Sqrt(12)
 	}
 	most := segment.SampleMax(uint32(slotBytes))
 	for id := 0; largest > most && id < s.Len(); id++ {
@@ -73,16 +78,21 @@ func shapeOf(c tier.Config, quota int64, dirs int) shape {
 		extra = int64(4.75*math.Sqrt(kept/float64(slotBytes))) + 4
 	}
 	return shape{extra: extra, slotBytes: uint32(slotBytes), slots: uint32(min(slots, needed)),
-		sampleMax: most, cost: int64(sum), waste: waste}
+		sampleMax: most, cost: int64(sum), waste: waste, varies: varies}
 }
 
 func powerTo(n int64) int64   { return 1 << (bits.Len64(uint64(n)) - 1) }
 func powerFrom(n int64) int64 { return powerTo(2*n - 1) }
 
-// holds is how many bytes of records, in plan.RecordCost's unit, so many slots hold.
+// holds is how many bytes of records, in plan.RecordCost's unit, so many slots hold, even if they
+// waste three deviations more than on average: what is planned must have room.
 func (s shape) holds(slots int64) int64 {
-	return int64(float64(slots) * max(0, float64(s.slotBytes)-s.waste) * 0.995)
+	n := float64(slots)
+	return int64(max(0, n*s.each()*0.995-3*s.varies*math.Sqrt(n)))
 }
+
+// each is how many one of them holds, on average.
+func (s shape) each() float64 { return max(1, float64(s.slotBytes)-s.waste) }
 
 // fits is how many slots a segment may have that takes at most so many bytes; 0: none.
 func (s shape) fits(bytes int64) uint32 {

@@ -55,7 +55,7 @@ func (w *writer) needs() uint32 {
 		return math.MaxUint32
 	}
 	left := max(0, l.shape.cost-l.counts.used.Load())
-	return uint32(left/max(1, l.shape.holds(1))/int64(len(l.writers)) + 2)
+	return uint32(int64(float64(left)/l.shape.each())/int64(len(l.writers)) + 2)
 }
 
 // ranOut notes that no segment can be made or written, and says so once.

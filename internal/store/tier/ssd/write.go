@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"belady/internal/core/plan"
 	"belady/internal/core/sample"
 	"belady/internal/store/segment"
 	"belady/internal/store/tier"
@@ -24,6 +25,8 @@ const (
 	syncAge     = 5 * time.Second
 	bufferBytes = 64 << 20         // of slots being filled or written; two slots in any case
 	fullPause   = 10 * time.Second // until room is looked for again
+
+	wearGrain = 1 << 20 // carried bytes that are counted at once
 
 	// reserve are free slots that samples are carried to only from a bucket that would else keep its
 	// own, and twice as many those that are carried as they are read.
@@ -125,7 +128,9 @@ func (w *writer) added(f *fill, e segment.Entry) {
 		w.nudge()
 	}
 	w.log.counts.pending.Add(int64(e.Length))
-	w.log.hold(f.file, f.slot, e)
+	if !w.log.hold(f.file, f.slot, e) {
+		w.dir.carried.Add(plan.RecordCost(e.Length))
+	}
 	if f.builder.Used()-f.written >= pieceMin {
 		w.nudge()
 	}
@@ -293,8 +298,11 @@ func (w *writer) emptied(f *file, slot uint32) {
 
 func (w *writer) reuse(f *file, slot uint32) {
 	s := &f.slots[slot]
-	if s.state() == closed && s.live.Load() == 0 && !f.shut {
-		s.become(blank)
+	if s.state() != closed || s.live.Load() > 0 || f.shut {
+		return
+	}
+	s.become(blank)
+	if f.header.SlotBytes == w.log.shape.slotBytes { // those of another layout stay as they are
 		w.free = append(w.free, slotRef{f, slot})
 		w.full = time.Time{}
 	}
