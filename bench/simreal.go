@@ -178,7 +178,7 @@ func (s *suite) predict(f *foretold, p *perf.Profile) (err error) {
 	if sc.Plan, err = ahead.Plan(); err != nil {
 		return err
 	}
-	if sc.Origin, err = sim.OriginOf(&p.Origin); err != nil {
+	if sc.Origin, err = sim.OriginOf(&p.Origin, f.size); err != nil {
 		return err
 	}
 	sc.Origin.Rate = min(sc.Origin.Rate, f.rate)

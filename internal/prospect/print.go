@@ -119,6 +119,14 @@ func (e *Epoch) print(out io.Writer, name string) {
 			parts = append(parts, b.Binding+" "+seconds(time.Duration(b.Ns)))
 		}
 	}
-	fmt.Fprintf(out, "%-7s  ≥ %s, bound by %s; stall ≥ %s (%s)\n", name, seconds(e.Time),
-		e.Binding, seconds(e.Stall), strings.Join(parts, ", "))
+	if len(parts) == 0 {
+		fmt.Fprintf(out, "%-7s  takes no time that the profile or --compute knows of\n", name)
+		return
+	}
+	is := "≥"
+	if e.Estimate {
+		is = "≈"
+	}
+	fmt.Fprintf(out, "%-7s  %s %s, bound by %s; stall %s %s (%s)\n", name, is, seconds(e.Time),
+		e.Binding, is, seconds(e.Stall), strings.Join(parts, ", "))
 }

@@ -155,3 +155,53 @@ func TestWhatIsSlowerThanTheOrigin(t *testing.T) {
 		}
 	}
 }
+
+// Rates that were measured with samples of another size bound nothing where these are larger.
+func TestOriginMeasuredWithOtherSizes(t *testing.T) {
+	// 4 KB at 20 ms and 256 at once come at no more than 52 MB/s, whatever the pipe.
+	rates := &perf.Profile{Origin: perf.Origin{Latency: 20e6, Size: 4096,
+		Readers: perf.Curve{{At: 1, Rate: 204_800}, {At: 256, Rate: 50e6}}}}
+	for _, c := range []struct {
+		size     string
+		estimate bool
+	}{{"1KB", false}, {"4096B", false}, {"4400B", false}, {"1MB", true}} {
+		q := question()
+		q.Nodes, q.Rates, q.Size, q.Order.Samples, q.Has.RAM = 1, rates, c.size, 600, 256<<20
+		r, err := q.Answer(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := r.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		says := text.String()
+		if r.First.Estimate != c.estimate || strings.Contains(says, "first    ≈ ") != c.estimate ||
+			strings.Contains(says, "first    ≥ ") == c.estimate ||
+			strings.Contains(says, "an estimate, not a bound") != c.estimate {
+			t.Errorf("%s: %+v\n%s", c.size, r.First, says)
+		}
+		if r.First.Time.Seconds() > 3.39 {
+			t.Errorf("%s: a pipe of 200 MB/s takes 3.39 s, the plan says at least %v", c.size,
+				r.First.Time)
+		}
+	}
+}
+
+// An epoch out of ram alone takes no time that anybody knows of, and is bound by nothing.
+func TestNothingBinds(t *testing.T) {
+	q := question()
+	q.Nodes, q.Has.RAM = 1, 1<<30
+	q.Rates = &perf.Profile{Origin: perf.Origin{Readers: perf.Curve{{At: 1, Rate: 1e8}}}}
+	r, err := q.Answer(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := r.Print(&text); err != nil {
+		t.Fatal(err)
+	}
+	if r.Later.Binding != "" || !strings.Contains(text.String(), "epoch    takes no time that") {
+		t.Errorf("%+v:\n%s", r.Later, text.String())
+	}
+}

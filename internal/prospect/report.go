@@ -75,7 +75,10 @@ type Epoch struct {
 	Binding   string                   `json:"binding"`
 	Stall     time.Duration            `json:"stall_ns"`
 	Resources map[string]time.Duration `json:"resources_ns"`
-	all       []perf.Bound
+	// Estimate says that what binds it was reckoned for larger samples than were measured: the time
+	// is no bound then.
+	Estimate bool `json:"estimate"`
+	all      []perf.Bound
 }
 
 // mean adds up whole numbers that are divided by a common one, losing nothing on the way.
@@ -303,7 +306,7 @@ func (p *prospect) times(r *Report, w *walk, rates *perf.Profile) {
 		return each
 	}
 	load := perf.Load{Compute: p.batches * int64(p.compute), Decode: most(w.read),
-		PeerBytes: most(w.received)}
+		PeerBytes: most(w.received), Size: r.meanSize()}
 	first, later := load, load
 	first.OriginBytes, first.OriginRequests = r.Origin.First, int64(w.firstSamples)/nodes
 	later.OriginBytes, later.OriginRequests = r.Origin.Later, int64(r.Origin.Samples)/nodes
@@ -314,12 +317,23 @@ func (p *prospect) times(r *Report, w *walk, rates *perf.Profile) {
 	r.First, r.Later = planned(rates, first), planned(rates, later)
 }
 
+// meanSize is of the dataset's samples.
+func (r *Report) meanSize() int64 { return r.Bytes / int64(max(r.Samples, 1)) }
+
+// alike is by how many percent samples may be larger than the measured ones and still count as
+// such: a profile is of a part of a dataset, chosen at random.
+const alike = 10
+
 func planned(rates *perf.Profile, l perf.Load) *Epoch {
 	bound, all := rates.Roofline(l)
 	e := &Epoch{Time: time.Duration(bound.Ns), Binding: bound.Binding,
 		Stall: time.Duration(bound.Ns - l.Compute), Resources: map[string]time.Duration{}, all: all}
 	for _, b := range all {
 		e.Resources[b.Binding] = time.Duration(b.Ns)
+	}
+	e.Estimate = bound.Binding == perf.OriginBytes && rates.Origin.Stretched(l.Size, alike)
+	if bound.Ns == 0 {
+		e.Binding = ""
 	}
 	return e
 }
@@ -356,7 +370,10 @@ func (p *prospect) notes(r *Report, w *walk, rates *perf.Profile) {
 	note(len(rates.Disks) == 0 && p.plan.Log > 0, "the profile has no disk: its time is not known")
 	note(len(rates.Peers) == 0 && p.nodes > 1,
 		"the profile has no peers: the network's time is not known")
-	size, readers := r.Bytes/int64(max(r.Samples, 1)), int64(p.nodes)
+	size, readers := r.meanSize(), int64(p.nodes)
+	note(rates.Origin.Stretched(size, alike), "the origin was measured with samples of %s, and these "+
+		"are of %s: the time of its bytes is an estimate, not a bound; 'belady bench tiers DATASET' "+
+		"measures it with these", bytesOf(rates.Origin.Size), bytesOf(size))
 	slower := func(own, peers []bool) bool {
 		from, _ := rates.Fastest(size, readers, own, peers)
 		return from == perf.FromOrigin && len(rates.Origin.Readers) > 0

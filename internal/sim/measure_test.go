@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -188,4 +189,22 @@ func TestPredictItself(t *testing.T) {
 			rt.Fatalf("predicted differs (-seen +told):\n%s", diff)
 		}
 	})
+}
+
+// The origin of a profile gives larger samples faster than those it was measured with, as their
+// cost says; what a profile lacks is asked for by the command that measures it.
+func TestOriginOfOtherSizes(t *testing.T) {
+	o := perf.Origin{Readers: perf.Curve{{At: 256, Rate: 50e6}}, Latency: 20e6, Size: 4096}
+	for size, want := range map[int64][2]int64{
+		1000: {50e6, 50e6}, 4096: {50e6, 50e6}, 1e6: {900e6, 1100e6},
+	} {
+		got, err := sim.OriginOf(&o, size)
+		if err != nil || got.Rate < want[0] || got.Rate > want[1] {
+			t.Errorf("samples of %d: %+v, %v", size, got, err)
+		}
+	}
+	_, err := sim.DeviceOf(nil, 4096, false)
+	if err == nil || !strings.Contains(err.Error(), "'belady bench tiers --ssd DIR'") {
+		t.Error(err)
+	}
 }

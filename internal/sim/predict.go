@@ -4,22 +4,24 @@ import (
 	"cmp"
 	"errors"
 
+	"belady/internal/core/dataset"
 	"belady/internal/core/job"
 	"belady/internal/core/perf"
 	"belady/internal/core/plan"
 	"belady/internal/core/pump"
+	"belady/internal/core/sample"
 	"belady/internal/core/trace"
 )
 
-// OriginOf is the origin that a profile describes: one pipe of the most that its readers reached,
-// asked as the daemon asks.
-func OriginOf(o *perf.Origin) (Origin, error) {
+// OriginOf is the origin that a profile describes, of samples of that mean size: one pipe of the
+// most that it gives of them, asked as the daemon asks.
+func OriginOf(o *perf.Origin, size int64) (Origin, error) {
 	most := cmp.Or(o.Concurrency, o.Readers.Most())
 	if most <= 0 || len(o.Readers) == 0 {
 		return Origin{}, errors.New("the profile has no rate of the origin: measure one with " +
 			"'belady bench tiers DATASET'")
 	}
-	return Origin{Rate: o.Readers.Best(most), Latency: pump.Instant(o.Latency),
+	return Origin{Rate: o.Gives(size), Latency: pump.Instant(o.Latency),
 		Concurrency: int(most), Paced: true}, nil
 }
 
@@ -46,7 +48,7 @@ func DeviceOf(disks []perf.Disk, size int64, carry bool) (Device, error) {
 	}
 	if d.ReadRate <= 0 || d.WriteRate <= 0 {
 		return d, errors.New("the profile does not say how fast the disks of the log are read and " +
-			"written: measure them with 'belady bench tiers --dir DIR'")
+			"written: measure them with 'belady bench tiers --ssd DIR'")
 	}
 	return d, nil
 }
@@ -74,7 +76,7 @@ func Measure(s Scenario) (*trace.Measured, error) {
 func Predict(p *plan.Plan, m *trace.Measured, profile *perf.Profile) (*trace.Measured, error) {
 	s := Scenario{Plan: p, Script: m.Script}
 	var err error
-	if s.Origin, err = OriginOf(&profile.Origin); err != nil {
+	if s.Origin, err = OriginOf(&profile.Origin, meanSize(p.Sizes)); err != nil {
 		return nil, err
 	}
 	if p.Log > 0 {
@@ -105,6 +107,14 @@ func Predict(p *plan.Plan, m *trace.Measured, profile *perf.Profile) (*trace.Mea
 	}
 	got.Readers = readers
 	return got, nil
+}
+
+func meanSize(s dataset.Sizes) int64 {
+	total := int64(0)
+	for id := range s.Len() {
+		total += int64(s.Size(sample.ID(id)))
+	}
+	return total / int64(max(s.Len(), 1))
 }
 
 // wholeEpochs is the epoch after the last one that was read to its end.

@@ -8,6 +8,7 @@ type Load struct {
 	Decode              int64 // bytes
 	OriginBytes         int64
 	OriginRequests      int64
+	Size                int64 // mean of the samples; 0: as the origin was measured with
 	PeerBytes           int64
 	DiskRead, DiskWrite []int64 // bytes, by disk
 }
@@ -17,6 +18,9 @@ type Bound struct {
 	Ns      int64
 	Binding string // "compute", "decode", "origin bytes", "origin requests", "ssd NAME", "network"
 }
+
+// OriginBytes is the resource that binds where the origin cannot send faster.
+const OriginBytes = "origin bytes"
 
 // Roofline is the least time that an epoch takes, with the resource that binds it, and the least
 // time of every resource. One of which nothing is known bounds nothing and is left out.
@@ -29,8 +33,8 @@ func (p *Profile) Roofline(l Load) (Bound, []Bound) {
 	}
 	add(nanoseconds(l.Decode, p.Decode), p.Decode, "decode")
 	most := p.Origin.concurrency()
-	rate := p.Origin.Readers.Best(most)
-	add(nanoseconds(l.OriginBytes, rate), rate, "origin bytes")
+	rate := p.Origin.Gives(l.Size)
+	add(nanoseconds(l.OriginBytes, rate), rate, OriginBytes)
 	// Requests wait for the latency, so many at a time.
 	waits := scale(l.OriginRequests, p.Origin.Latency, most)
 	add(waits, p.Origin.Latency, "origin requests")

@@ -95,6 +95,30 @@ func (o *Origin) cost(size, readers int64) int64 {
 	return o.Latency + scale(bytes, size, o.Size)
 }
 
+// Gives is the most bytes a second that samples of that mean size come at, as cost has it: larger
+// ones than were measured spread the latency over more bytes. Smaller ones have no more than was
+// measured, and no less either where many wait at once; the latency of each bounds them by itself.
+func (o *Origin) Gives(size int64) int64 {
+	most := o.concurrency()
+	best := o.Readers.Best(most)
+	if !o.Stretched(size, 0) {
+		return best
+	}
+	for _, s := range append(Curve{{At: most}}, o.Readers...) {
+		if s.At <= most && len(o.Readers) > 0 {
+			best = max(best, scale(size*s.At, 1e9, max(o.cost(size, s.At), 1)))
+		}
+	}
+	return best
+}
+
+// Stretched says that samples of that mean size are larger than the measured ones, by more than so
+// many percent: what the origin gives of them is then reckoned from latency and rate, and an origin
+// whose requests cost more than both gives more than that.
+func (o *Origin) Stretched(size, percent int64) bool {
+	return o.Size > 0 && size > o.Size+scale(o.Size, percent, 100)
+}
+
 // Profile is what the sources of a node give, measured or written by hand.
 type Profile struct {
 	// Measured is when, in seconds since 1970; 0: it is written by hand.

@@ -240,3 +240,37 @@ func TestRoofline(t *testing.T) {
 		t.Errorf("nothing known: %+v", all)
 	}
 }
+
+// Law: whatever size an origin was measured with, its bytes and requests bound what it takes for
+// samples of another: they are those of a pipe behind a latency.
+func TestRooflineOfOtherSizes(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		latency := rapid.Int64Range(0, 100e6).Draw(rt, "latency")
+		pipe := rapid.Int64Range(1e6, 1e10).Draw(rt, "bytes a second")
+		// took is ns from a request of one of so many readers to its next.
+		took := func(size, readers int64) int64 {
+			return max(latency+size*1e9/pipe, readers*size*1e9/pipe) + 1
+		}
+		measured := rapid.Int64Range(1000, 4e6).Draw(rt, "measured with")
+		size := rapid.Int64Range(1000, 4e6).Draw(rt, "size")
+		p := perf.Profile{Origin: perf.Origin{Latency: latency, Size: measured}}
+		for _, readers := range []int64{1, 4, 16, 64, 256} {
+			p.Origin.Readers = append(p.Origin.Readers, perf.Step{At: readers,
+				Rate: measured * readers * 1e9 / took(measured, readers)})
+		}
+		const requests = 25600
+		bound, all := p.Roofline(perf.Load{OriginBytes: requests * size, OriginRequests: requests,
+			Size: size})
+		costs := int64(1 << 62)
+		for _, s := range p.Origin.Readers {
+			if took := took(size, s.At) * requests / s.At; bound.Ns > took+took/1000 {
+				rt.Fatalf("%d readers take %d ns, the bound is %+v", s.At, took, bound)
+			}
+			costs = min(costs, p.Cost(perf.FromOrigin, 0, size, s.At)*requests/s.At)
+		}
+		// Of larger samples the time of bytes is the one that cost has.
+		if off := costs - all[1].Ns; size >= measured && (off > costs/1000 || -off > costs/1000) {
+			rt.Fatalf("by cost %d ns, by the roofline %+v", costs, all[1])
+		}
+	})
+}
