@@ -109,6 +109,40 @@ func TestRefusedAtFirst(t *testing.T) {
 	}
 }
 
+// Who opened a log on a full disk was told that it may hold nothing: when the disk has room again,
+// no segment is made that nobody would fill, and the log is said to be full once.
+func TestFullWhenOpened(t *testing.T) {
+	disk := vfstest.NewCrash(8)
+	disk.Resize(200 << 10)
+	d, c := stepped(t, 64<<20, disk)
+	p := &patient{t: t, clock: c, sizes: tiertest.Mixed(400, 24)}
+	config := p.sizes.Config(1)
+	config.Tell = func(n tier.Notice) { p.notices = append(p.notices, n) }
+	p.log = tiertest.Open(t, d, config).(*log)
+	disk.Resize(32 << 20)
+	for range 5 {
+		c.advance(fullPause)
+		p.work()
+	}
+	if u := p.Usage(); u.Capacity != 0 || u.Disk != 0 || d.Usage()[0].Used != 0 {
+		t.Errorf("usage %+v, %+v", u, d.Usage()[0])
+	}
+	if p.put(0, 400) != 0 || p.told(tier.Full) != 1 {
+		t.Errorf("told %v", p.notices)
+	}
+	if err := errors.Join(p.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	d, c = stepped(t, 64<<20, disk)
+	p.log = tiertest.Open(t, d, config).(*log)
+	if p.clock = c; p.put(0, 400) != 400 {
+		t.Errorf("opened anew it does not hold all: %+v", p.Usage())
+	}
+	if err := errors.Join(p.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // readOnly is a file system that was mounted so: nothing can be opened for writing.
 type readOnly struct{ vfs.FS }
 

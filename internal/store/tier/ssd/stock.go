@@ -47,14 +47,17 @@ func (w *writer) stock(now time.Time) {
 	w.full, w.told = time.Time{}, false
 }
 
-// needs is how many slots at most are worth making now: what is not held yet takes them, and the
-// claim of a log that follows an order.
+// needs is how many slots at most are worth making now: what is not held yet takes them, as far as
+// the log was said to hold it, and the claim of a log that follows an order.
 func (w *writer) needs() uint32 {
 	l := w.log
 	if l.follow.Load() != nil {
 		return math.MaxUint32
 	}
-	left := max(0, l.shape.cost-l.counts.used.Load())
+	left := min(l.shape.cost, l.counts.capacity.Load()) - l.counts.used.Load()
+	if left <= 0 {
+		return 0
+	}
 	return uint32(int64(float64(left)/l.shape.each())/int64(len(l.writers)) + 2)
 }
 
