@@ -121,13 +121,14 @@ func (e modelEngine) run(ctx context.Context, c cell) (Result, error) {
 			r.Bytes[p.String()], r.Busy[p.String()] = got.Bytes[p], got.Busy[p]
 		}
 	}
-	pool := int64(e.Nodes.Staging.Capacity) * int64(e.Nodes.Count)
-	for _, t := range s.Tiers {
-		pool += t.Capacity * int64(e.Nodes.Count)
+	if read == 0 {
+		return r, nil
 	}
-	// After the first epoch each may find at most what all tiers held when it began.
-	epochs := int64(e.Job.Epochs) * int64(e.Job.count())
-	r.Origin = newLeast(got.OriginBytes(), read-(epochs-1)*min(pool, read/epochs))
+	held := int64(e.Nodes.Staging.Capacity) * int64(e.Nodes.Count) * int64(e.Job.count())
+	for _, t := range s.Tiers {
+		held += t.Capacity * int64(e.Nodes.Count)
+	}
+	r.Origin = newLeast(got.OriginBytes(), e.least.Least(held))
 	return r, nil
 }
 

@@ -1,6 +1,8 @@
 package strategy
 
 import (
+	"slices"
+
 	"belady/internal/core/plan"
 	"belady/internal/core/sample"
 )
@@ -12,7 +14,8 @@ func (s sizes) Len() int                 { return len(s) }
 func (s sizes) Size(id sample.ID) uint32 { return s[id] }
 
 // belady follows core/plan's homes: each sample once while the pool is short. Whoever wants a
-// sample asks its home, which reads the origin once for all.
+// sample asks its home, which reads the origin once for all. Nodes that no link joins, or only one
+// slower than the origin, have a plan each, as if alone.
 func belady(s *setting) (Result, error) {
 	var node plan.Node
 	for tier, t := range s.Tiers {
@@ -25,37 +28,42 @@ func belady(s *setting) (Result, error) {
 			node.Log = t.Capacity
 		}
 	}
-	uses, err := s.uses()
+	l, err := s.newLoop(rules{placed: true, keeping: true, joining: true})
 	if err != nil {
 		return Result{}, err
 	}
-	nodes := make([]plan.Node, s.Nodes)
-	for i := range nodes {
-		nodes[i] = node
-	}
+	l.apart = s.Peers == 0 || s.Peers < l.floor
 	raw := func(size uint32) int64 { return int64(size) }
-	homes, err := plan.MakeHomes(plan.HomesInput{Sizes: sizes(s.sizes),
-		Seed: uint64(s.Jobs[0].Order.Seed), Nodes: nodes, Uses: uses, Cost: raw, Record: raw})
-	if err != nil {
-		return Result{}, err
+	in := plan.HomesInput{Sizes: sizes(s.sizes), Seed: uint64(s.Jobs[0].Order.Seed),
+		Nodes: []plan.Node{node}, Cost: raw, Record: raw}
+	if l.apart && s.Nodes > 1 && len(s.Tiers) > 0 {
+		l.result.Note = "no link between nodes is as fast as the origin: a plan on each node"
 	}
-	l, err := s.newLoop(rules{placed: true, keeping: true})
-	if err != nil {
-		return Result{}, err
-	}
-	l.live(homes)
-	lists, err := s.byFirstUse(func(_ int, id sample.ID) (int, int) {
-		words := l.has.of(id)
-		if len(words) == 0 || words[0]&homed == 0 {
-			return 0, -1
+	if !l.apart {
+		in.Nodes = slices.Repeat(in.Nodes, s.Nodes)
+		if in.Uses, err = s.uses(); err != nil {
+			return Result{}, err
 		}
-		node, tier, _ := homes.Of(id)
-		return node, s.tierOf(tier)
-	}, func(_ int, id sample.ID) { l.has.of(id)[0] &^= homed })
+	}
+	homes, err := plan.MakeHomes(in)
 	if err != nil {
 		return Result{}, err
 	}
 	l.live(homes)
+	// What is listed is marked as on its way until all is.
+	lists, err := s.byFirstUse(func(reader int, id sample.ID) (int, int) {
+		home, tier, _ := l.home(reader, id)
+		if *l.has.coming(id)&(1<<home) != 0 {
+			return home, -1
+		}
+		return home, tier
+	}, func(home int, id sample.ID) { *l.has.coming(id) |= 1 << home })
+	if err != nil {
+		return Result{}, err
+	}
+	for id := range s.sizes {
+		*l.has.coming(sample.ID(id)) = 0
+	}
 	l.fillAll(lists)
 	return l.run()
 }

@@ -82,8 +82,9 @@ func (l *loop) lose(f Failure) (count int, bytes int64) {
 			continue
 		}
 		if words[0]&homed != 0 {
-			if home, _, _ := l.homes.Of(id); home == f.Node {
-				words[0] &^= homed | coming
+			*l.has.coming(id) &^= 1 << f.Node
+			if home, _, _ := l.homes.Of(id); home == f.Node && !l.apart {
+				words[0] &^= homed
 			}
 		}
 		if had && l.has.holder(id) < 0 {
@@ -144,12 +145,17 @@ func (l *loop) left() [][]int64 {
 }
 
 // recover finds a lost sample that is read again a new home: the reader's node, or the next after
-// it that has room, through which it is then read.
+// it that has room, through which it is then read. Nodes that serve each other nothing keep nothing
+// for each other.
 func (l *loop) recover(w *flow) {
 	if words := l.has.of(w.id); len(words) == 0 || words[0]&lost == 0 {
 		return
 	}
-	for i := range l.Nodes {
+	nodes := l.Nodes
+	if l.Peers == 0 || l.apart {
+		nodes = 1
+	}
+	for i := range nodes {
 		node := (w.node + i) % l.Nodes
 		for tier, free := range l.free[node] {
 			if int64(w.size) <= free {

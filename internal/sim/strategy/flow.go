@@ -22,6 +22,7 @@ type flow struct {
 	after  phase
 	// joined: it waits for another flow's fetch of its sample, and does not read the origin itself.
 	joined bool
+	sent   bool // its sample comes through a home at another node, over the link
 }
 
 // phase is what a flow does when what it waits for is over.
@@ -99,7 +100,7 @@ func (c *clock) fetched(f int) {
 func (c *clock) bend() {
 	switch {
 	case c.nodes == 0:
-		c.rate = 1 // nobody reads: volume stands still, and nothing divides by the rate
+		c.rate = 1 // nobody reads: volume stands still
 	case c.pipe != nil:
 		c.rate = min(c.alone[c.nodes], c.pipe[c.nodes]/c.weight)
 	default:
@@ -121,7 +122,10 @@ func (c *clock) next(until float64) int {
 	}
 	at := never
 	if first >= 0 {
-		at = max(c.now, c.now+(volume-c.volume)/c.rate)
+		at = c.now // where nobody reads, one that joined a fetch just over
+		if c.nodes > 0 {
+			at = max(at, at+(volume-c.volume)/c.rate)
+		}
 	}
 	for f, t := range c.times {
 		if t < at {

@@ -18,6 +18,8 @@ type rules struct {
 	storing bool
 	// keeping: what a thread read stays in the sample's home, where it has one.
 	keeping bool
+	// joining: who wants what is on its way to its home waits for that.
+	joining bool
 }
 
 // loop runs jobs: the flows that feed them, and what tiers hold.
@@ -29,6 +31,7 @@ type loop struct {
 	jobs   []*training
 	has    *held
 	homes  *plan.Homes // Belady's; nil: a thread's node is the home of what it keeps
+	apart  bool        // homes are every node's own: nodes serve each other nothing
 	floor  float64     // bytes a second below which a source is left for the origin
 	fills  []fill      // by flow; empty for a thread that reads ahead
 	done   int64       // samples read
@@ -39,7 +42,7 @@ type loop struct {
 // newLoop makes the loop and its threads; tiers and their fillers are the strategy's to add.
 func (s *setting) newLoop(r rules) (*loop, error) {
 	l := &loop{setting: s, rules: r, clock: newClock(s), floor: s.least(),
-		has: newHeld(len(s.sizes), len(s.Tiers))}
+		has: newHeld(len(s.sizes), len(s.Tiers), r.joining)}
 	threads := s.threads
 	if r.blocking {
 		threads = 1
@@ -187,6 +190,7 @@ func (l *loop) feed(r *reader) error {
 // read begins to bring a thread's sample to staging.
 func (l *loop) read(f int) {
 	w := &l.flows[f]
+	w.sent = false
 	source, found := l.choose(w.node, w.id)
 	if !found && l.homes != nil && l.join(f) {
 		return
@@ -213,6 +217,9 @@ func (l *loop) ended(f int) error {
 	w := &l.flows[f]
 	if l.volumes[f] != never && w.joined {
 		l.volumes[f], w.joined = never, false
+		if l.pass(f) {
+			return nil
+		}
 	} else if l.volumes[f] != never {
 		l.fetched(f)
 		if w.after == storing {
@@ -229,9 +236,7 @@ func (l *loop) ended(f int) error {
 			l.work(f, seconds)
 			return nil
 		}
-		// Decoding goes on beside the fetch, and may be the slower of the two.
-		if late := w.begun + float64(w.size)*l.store; late > l.now {
-			l.work(f, late-l.now)
+		if l.pass(f) {
 			return nil
 		}
 	}
@@ -240,6 +245,16 @@ func (l *loop) ended(f int) error {
 		return nil
 	}
 	return l.stage(f)
+}
+
+// pass waits for what goes on beside a sample's arrival and may be slower.
+func (l *loop) pass(f int) bool {
+	w := &l.flows[f]
+	late := w.begun + l.passes(w)
+	if late > l.now {
+		l.work(f, late-l.now)
+	}
+	return late > l.now
 }
 
 // busy counts the time that a thread spent on a sample up to now, and so many seconds more.

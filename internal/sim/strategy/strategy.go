@@ -105,6 +105,9 @@ type Result struct {
 type JobResult struct {
 	Seconds, Stall float64 // prestaging not counted
 	Epochs         []float64
+	// What different samples take that each epoch reads, and that all do: perfect's only.
+	distinct []int64
+	ever     int64
 }
 
 // end makes the job that ends last the result's.
