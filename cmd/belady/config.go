@@ -75,16 +75,22 @@ type ssdDir struct {
 // leastSsd is less than a log can be made of.
 const leastSsd = 16 << 20
 
-// parse reads DIR or DIR:BYTES. A colon that no size follows is a part of the name.
+// parse reads DIR or DIR:BYTES. A colon that nothing like a size follows is a part of the name; a
+// size that is misspelt must not be, as the folder would then have all of the disk.
 func (d *ssdDir) parse(text string) error {
 	*d = ssdDir{Path: text}
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
-		if d.Bytes.parse(text[i+1:]) == nil {
+		size := text[i+1:]
+		switch err := d.Bytes.parse(size); {
+		case err == nil:
 			d.Path = text[:i]
 			if d.Bytes < leastSsd {
 				return fmt.Errorf("%q gives %s %d bytes, but a log on ssd needs at least %s: write "+
 					"the size like %s:100GB", text, d.Path, int64(d.Bytes), byteSize(leastSsd), d.Path)
 			}
+		case strings.IndexAny(size, "0123456789-+.") == 0 && !strings.Contains(size, "/"):
+			return fmt.Errorf("%q: %w; or end the name of a folder with / if it has that colon",
+				text, err)
 		}
 	}
 	if d.Path == "" {
@@ -140,11 +146,20 @@ func (c config) validate() error {
 	refuse(!slices.Contains([]tier.Layout{tier.Auto, tier.Static, tier.Carry},
 		tier.Layout(c.Ssd.Layout)), "ssd layout is %q, but must be auto, static or carry", c.Ssd.Layout)
 	for i, d := range c.Ssd.Dirs {
-		refuse(slices.ContainsFunc(c.Ssd.Dirs[:i], func(other ssdDir) bool {
-			return filepath.Clean(other.Path) == filepath.Clean(d.Path)
-		}), "ssd folder %s is named twice", d.Path)
+		for _, other := range c.Ssd.Dirs[:i] {
+			a, b := filepath.Clean(d.Path), filepath.Clean(other.Path)
+			refuse(a == b, "ssd folder %s is named twice", d.Path)
+			refuse(a != b && (within(a, b) || within(b, a)),
+				"of the ssd folders %s and %s one lies in the other: each needs one of its own", b, a)
+		}
 	}
 	return errors.Join(wrong...)
+}
+
+// within tells whether a path lies below another one.
+func within(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // A setting is one key of the configuration under all its names: the flag is its name, the

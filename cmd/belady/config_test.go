@@ -130,6 +130,8 @@ func TestConfigSsd(t *testing.T) {
 		{"/v:1GiB,/w", nil, of(ssdDir{"/v", 1 << 30}, ssdDir{"/w", 0})},
 		{"/v", []string{"--ssd", "/a:b", "--ssd", "/a,c:64MiB"},
 			of(ssdDir{"/a:b", 0}, ssdDir{"/a,c", 64 << 20})},
+		{"", []string{"--ssd", "/a:5XB/", "--ssd", "/a"},
+			of(ssdDir{"/a:5XB/", 0}, ssdDir{"/a", 0})},
 	} {
 		got, err := settingsOf(t, variables(map[string]string{"HOME": "/home/ada",
 			"BELADY_CONFIG": file, "BELADY_SSD": c.variable}), c.flags...)
@@ -203,11 +205,17 @@ func TestConfigValidates(t *testing.T) {
 		{"--ram", "-1GiB", `--ram: size "-1GiB" is not`},
 		{"--ssd", "/a:1000", "needs at least 16 MiB"},
 		{"--ssd", ":1GiB", "names no folder"},
+		{"--ssd", "/a:5XB", `"/a:5XB": size "5XB" is not`},
+		{"--ssd", "/a:-1GB", `"/a:-1GB": size "-1GB" is not`},
+		{"--ssd", "/a:999999999TB", `"/a:999999999TB": size "999999999TB" is`},
+		{"--ssd", "/a --ssd /a/", "ssd folder /a/ is named twice"},
+		{"--ssd", "/a --ssd /a/b", "one lies in the other"},
+		{"--ssd", "a/..b --ssd a", "one lies in the other"},
 		{"--ssd-layout", "fast", `ssd layout is "fast"`},
 		{"--ssd-free", "some", `--ssd-free: size "some" is not`},
 		{"--config", "/nowhere/belady.yaml", "read settings from /nowhere/belady.yaml"},
 	} {
-		_, err := settingsOf(t, home, c.flag, c.value)
+		_, err := settingsOf(t, home, append([]string{c.flag}, strings.Fields(c.value)...)...)
 		if err == nil || !strings.Contains(err.Error(), c.says) || !errors.As(err, new(usageError)) {
 			t.Errorf("%s %s: got %v, want a usage error that says %q", c.flag, c.value, err, c.says)
 		}
