@@ -44,8 +44,8 @@ type Cursor struct {
 	consumer Consumer
 	gone     atomic.Bool // detached
 	credits  atomic.Int64
-	finished bool   // the owner's: its last batch has been leased
-	follows  uint64 // the digest of its order, if the log follows that; else 0
+	finished bool    // the owner's: its last batch has been leased
+	follows  *course // what the log is carried along for it; nil: nothing
 }
 
 // Attach adds a rank. A feed must have been made with Ahead as the world's policy wants it; nil
@@ -70,7 +70,7 @@ func (w *World) Attach(r job.Reading, feed *job.Feed, c Consumer) (*Cursor, erro
 			w.record.Reading(cur.index, r)
 		}
 		w.mail.post(pump.Event{Kind: pump.Attached, Cursor: cur.index,
-			N: int32(max(largest, 1)), Reserve: reserve, Follows: cur.follows != 0})
+			N: int32(max(largest, 1)), Reserve: reserve, Follows: cur.follows != nil})
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package world
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"belady/internal/core/job"
 	"belady/internal/core/order"
@@ -14,12 +15,19 @@ import (
 // following is the carrying of a log along one job's order: while an epoch is read, samples are
 // appended to where the next one will read them.
 type following struct {
-	follower tier.Follower // nil: the log is not carried
+	follower tier.Follower          // nil: the log is not carried
+	asked    atomic.Pointer[course] // what the ranks want carried; nil: nothing. The owner's to set
 
-	mu    sync.Mutex
-	order uint64 // what is followed, by its digest; 0: nothing. Guarded by mu, as all below
-	epoch int    // the last one whose buckets the log knows
-	told  bool   // that it cannot be
+	mu  sync.Mutex // held while the log is told, which takes an epoch's computing
+	led *course    // what the log was told last; nil: to end. Guarded by mu
+}
+
+// course is one job's order, from its first rank's joining to its last one's leaving. A job that
+// begins again is another one: it may read epochs again that the log was led through.
+type course struct {
+	order  uint64       // its digest
+	epochs map[int]bool // whose buckets the log knows. Guarded by following.mu, as all below
+	told   bool         // that it cannot be carried
 }
 
 // carried is the log as one that is carried; nil if it is not.
@@ -47,22 +55,26 @@ func (w *World) follow(c *Cursor) {
 	if w.follower == nil || c.feed == nil || spec.Repeats() || digest == 0 {
 		return
 	}
+	var on *course
 	for _, other := range w.cursors {
-		if other != nil && other != c && other.follows != digest {
+		if other == nil || other == c {
+			continue
+		}
+		if on = other.follows; on == nil || on.order != digest {
 			return
 		}
 	}
-	c.follows = digest
-	w.following.mu.Lock()
-	defer w.following.mu.Unlock()
-	if w.following.order != digest {
-		w.following.order, w.epoch, w.told = digest, 0, false
+	if on == nil {
+		on = &course{order: digest, epochs: map[int]bool{}}
 	}
+	c.follows = on
+	w.asked.Store(on)
 }
 
-// unfollow ends the carrying once the last rank of the order it follows has gone.
+// unfollow ends the carrying once the last rank of the order it follows has gone. The owner calls
+// it.
 func (w *World) unfollow(gone *Cursor) {
-	if gone.follows == 0 {
+	if gone.follows == nil {
 		return
 	}
 	for _, c := range w.cursors {
@@ -70,32 +82,43 @@ func (w *World) unfollow(gone *Cursor) {
 			return
 		}
 	}
+	w.asked.CompareAndSwap(gone.follows, nil)
 	w.helpers.Go(func() {
 		w.following.mu.Lock()
 		defer w.following.mu.Unlock()
-		if w.following.order == gone.follows {
-			w.following.order = 0
+		if w.led == gone.follows { // else another job has begun meanwhile
+			w.led = nil
 			w.follower.Unfollow()
 		}
 	})
 }
 
 // lead has the log know where the samples of the epoch after this one are wanted, before this one
-// is read. A helper calls it.
+// is read; and of this one, if a job begins with it, that an earlier run may have carried samples
+// to. A helper calls it.
 func (w *World) lead(c *Cursor, epoch int, p *plan.Plan) {
-	if c.follows == 0 || epoch+1 >= c.reading.Epochs {
+	on := c.follows
+	if on == nil {
 		return
 	}
-	f := &w.following
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.order != c.follows || f.epoch > epoch {
-		return
-	}
-	err := w.bucket(&c.reading.Order, epoch+1, p)
-	if f.epoch = epoch + 1; err != nil && !f.told {
-		f.told = true
-		w.tell(event.LogLayout{Dataset: w.Name, Why: "its samples stay where they are: " + err.Error()})
+	w.following.mu.Lock()
+	defer w.following.mu.Unlock()
+	for e := max(epoch, 1); e <= epoch+1 && e < c.reading.Epochs; e++ { // none is carried to epoch 0
+		if on.epochs[e] || w.asked.Load() != on {
+			continue
+		}
+		on.epochs[e] = true
+		if w.led != on {
+			if w.led != nil {
+				w.follower.Unfollow()
+			}
+			w.led = on
+		}
+		if err := w.bucket(&c.reading.Order, e, p); err != nil && !on.told {
+			on.told = true
+			w.tell(event.LogLayout{Dataset: w.Name,
+				Why: "its samples stay where they are: " + err.Error()})
+		}
 	}
 }
 
@@ -115,5 +138,5 @@ func (w *World) bucket(spec *order.Spec, epoch int, p *plan.Plan) error {
 			buckets[id] = tier.Uncarried
 		}
 	}
-	return w.follower.Follow(w.following.order, epoch, buckets)
+	return w.follower.Follow(w.led.order, epoch, buckets)
 }
