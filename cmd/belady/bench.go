@@ -188,12 +188,14 @@ func (f *benchFlags) measure(
 		return nil, "", err
 	}
 	bar, done := progress.New(w, "measure", int64(n.Steps()), "steps"), int64(0)
-	defer bar.Done()
 	p, note, err := n.Measure(ctx, func() { done++; bar.Set(done) })
-	if err == nil {
-		p.Ram.Capacity = capacity &^ (1<<20 - 1)
+	if err != nil {
+		bar.Stop()
+		return p, note, err
 	}
-	return p, note, err
+	bar.Done()
+	p.Ram.Capacity = capacity &^ (1<<20 - 1)
+	return p, note, nil
 }
 
 // notMeasured says of what was left out why it was.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/dustin/go-humanize"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,6 +37,9 @@ func (f *simFlags) simulateFile(cmd *cobra.Command, env *environment, path strin
 	s, err := scenario.Load(path)
 	if err != nil {
 		return err
+	}
+	if err := s.Find(f.policies); err != nil {
+		return usagef("--policy: %w", err)
 	}
 	o := scenario.Options{Only: f.policies}
 	if cmd.Flags().Changed("seed") {
@@ -72,9 +76,11 @@ func missedBars(r *scenario.Report) error {
 func runScenario(
 	cmd *cobra.Command, env *environment, s *scenario.Scenario, o scenario.Options,
 ) (*scenario.Report, error) {
+	if err := fits(s); err != nil {
+		return nil, err
+	}
 	cells, each, unit := s.Work(o.Only)
 	bar := progress.New(env.Err, s.Title, cells*each, unit)
-	defer bar.Done()
 	var mu sync.Mutex
 	done := map[string]int64{}
 	sum := int64(0)
@@ -87,10 +93,34 @@ func runScenario(
 		bar.Set(sum)
 	}
 	report, err := s.Run(cmd.Context(), o)
-	if err == nil {
-		bar.Set(cells * each)
+	switch {
+	case cmd.Context().Err() != nil:
+		bar.Stop()
+		return nil, errInterrupted
+	case err != nil:
+		bar.Stop()
+		return nil, err
 	}
-	return report, err
+	bar.Set(cells * each)
+	bar.Done()
+	return report, nil
+}
+
+// errInterrupted means that whoever asked for a run no longer wants it.
+var errInterrupted = errors.New("interrupted")
+
+// fits refuses a scenario that the machine has no memory for, before it takes hours to find out.
+func fits(s *scenario.Scenario) error {
+	has, err := memory()
+	if err != nil {
+		return err
+	}
+	if needs := s.Memory(); needs > has {
+		return fmt.Errorf("%s: this needs about %s of memory, and the machine has %s: simulate fewer "+
+			"samples, with sizes and rates in proportion", s.Title, humanize.IBytes(uint64(needs)),
+			humanize.IBytes(uint64(has)))
+	}
+	return nil
 }
 
 // draw writes a picture into a file.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -79,14 +81,18 @@ func TestBadScenario(t *testing.T) {
 		"no file":        {[]string{"sim", "none.yaml"}, exitFailure, "none.yaml"},
 		"two files":      {[]string{"sim", good, good}, exitUsage, "at most 1"},
 		"a flag besides": {[]string{"sim", good, "--ram", "1GB"}, exitUsage, "--ram and "},
-		"unknown row":    {[]string{"sim", good, "--policy", "lru"}, exitFailure, `"lru" is not in`},
+		"unknown row":    {[]string{"sim", good, "--policy", "lru"}, exitUsage, `"lru" is not in`},
+		"no memory": {[]string{"sim", writeScenario(t, "400, size: {mean: 10KB}}\njob: {",
+			"2000000000, size: {mean: 10KB}}\njob: {count: 64, ")}, exitFailure,
+			"a small cluster: this needs about"},
 		"a plot of none": {[]string{"sim", "--plot", "x.svg"}, exitUsage, "--plot draws a scenario"},
 		"no folder": {[]string{"sim", good, "--plot", "/nonexistent/x.svg"}, exitFailure,
 			"draw /nonexistent/x.svg"},
 		"papers of none": {[]string{"papers", t.TempDir()}, exitUsage, "has no scenarios"},
 	} {
 		code, _, errs := belady(t, test.args...)
-		if code != test.code || !strings.Contains(errs, test.says) {
+		begun := test.args[0] == "sim" && name != "no folder" && strings.Contains(errs, "reads")
+		if code != test.code || !strings.Contains(errs, test.says) || begun {
 			t.Errorf("%s: code %d: %s", name, code, errs)
 		}
 	}
@@ -109,5 +115,19 @@ func TestPapers(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(out), "results", "small.svg")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A run that is interrupted says so, and not that it was done.
+func TestSimInterrupted(t *testing.T) {
+	path := writeScenario(t, "", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	code := run(ctx, &environment{OpenOrigin: openOrigin, Out: &out, Err: &errs},
+		[]string{"sim", path})
+	if said := errs.String(); code != exitFailure || !strings.Contains(said, "interrupted") ||
+		strings.Contains(said, "done") || strings.Contains(said, "canceled") {
+		t.Errorf("code %d: %s%s", code, out.String(), said)
 	}
 }

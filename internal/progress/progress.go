@@ -16,7 +16,7 @@ import (
 )
 
 // Bar shows how far a long piece of work is. Methods may be called from any goroutine and
-// as often as the caller likes: drawing happens at its own pace. Nothing may follow Done.
+// as often as the caller likes: drawing happens at its own pace. Nothing may follow Done or Stop.
 type Bar interface {
 	// Set says how much is done so far.
 	Set(current int64)
@@ -26,6 +26,8 @@ type Bar interface {
 	Message(line string)
 	// Done ends the bar at what was last set and leaves its last state visible.
 	Done()
+	// Stop ends it where it is: the work was given up.
+	Stop()
 }
 
 // pause is how often plain progress speaks: rare enough for a batch system's log.
@@ -91,6 +93,11 @@ func (p moving) Done() {
 	p.container.Wait()
 }
 
+func (p moving) Stop() {
+	p.bar.Abort(false)
+	p.container.Wait()
+}
+
 // lines prints from the caller's own goroutine, so it needs none of its own.
 type lines struct {
 	out   io.Writer
@@ -137,6 +144,12 @@ func (p *lines) Done() {
 	defer p.mu.Unlock()
 	p.total = p.current
 	p.speak(", done")
+}
+
+func (p *lines) Stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.speak(", stopped")
 }
 
 func (p *lines) speak(end string) {

@@ -38,6 +38,17 @@ func TestOffATerminalIsLines(t *testing.T) {
 	}
 }
 
+// Work that was given up is not said to be done.
+func TestStopped(t *testing.T) {
+	var out bytes.Buffer
+	bar := New(&out, "read", 3<<20, "B")
+	bar.Set(1 << 20)
+	bar.Stop()
+	if out.String() != "read: 1.0 MiB of 3.0 MiB (33%), stopped\n" {
+		t.Fatalf("got %q", out.String())
+	}
+}
+
 // The moving bar owns a goroutine; Done must end it, whether or not the total was reached.
 func TestMovingEnds(t *testing.T) {
 	for _, total := range []int64{0, 1 << 20, 9 << 20} {
@@ -46,6 +57,10 @@ func TestMovingEnds(t *testing.T) {
 		bar.Set(1 << 20)
 		bar.SetTotal(3 << 20)
 		bar.Message("a line between")
+		if total == 0 {
+			bar.Stop()
+			continue
+		}
 		bar.Done()
 	}
 	goleak.VerifyNone(t)

@@ -1,10 +1,14 @@
 package scenario_test
 
 import (
+	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"belady/internal/scenario"
 )
@@ -30,6 +34,10 @@ strategies: [perfect, naive, nopfs]
 published: {seconds: {perfect: 0.1, naive: 0.4}}
 bars: {lower_bound: 0.9, ratio: 0.9}
 `
+
+// sweptSmall is small at one size, with what was published of it.
+var sweptSmall = strings.Replace(small, "published: {seconds: {perfect: 0.1, naive: 0.4}}",
+	"sweep: {ram: [1MB]}\npublished:\n  points: [{row: nopfs, ram: 1MB, seconds: 1}]", 1)
 
 // node is a sound scenario of the pump.
 const node = `title: a node
@@ -173,6 +181,51 @@ func TestBadInput(t *testing.T) {
 		"absurd points":    {ringFile, "100], count", "99999999], count", ":5: trials.points[1]"},
 		"published no points": {ringFile, "points: 10, receivers", "points: 11, receivers",
 			":6: published.points[0] is of nothing"},
+		"a point without a number": {sweptSmall, ", seconds: 1}", "}",
+			":20: published.points[0] has no number"},
+		"a negative point": {sweptSmall, "seconds: 1}", "seconds: -4}",
+			":20: published.points[0] has no number"},
+		"a point of no size": {sweptSmall, "ram: 1MB, s", "ram: 2MB, s", ":20: published.points[0] is"},
+		"a point's hits of the model": {sweptSmall, "seconds: 1}", "hits: 0.5}",
+			":20: published.points[0].hits is nothing that engine model reads"},
+		"hits and seconds": {node + "published: {points: [{row: lru, kept: 0.2, hits: 0.5}]}\n",
+			"hits: 0.5", "hits: 0.5, seconds: 3", ":13: published.points[0] has no number"},
+		"hits above one": {node + "published: {points: [{row: lru, kept: 0.2, hits: 0.5}]}\n",
+			"hits: 0.5", "hits: 1.5", ":13: published.points[0] has no number"},
+		"receivers of none": {ringFile, "receivers: 3", "receivers: 0", ":6: published.points[0] has"},
+		"absurd staging": {small, "staging: {capacity: 1MB", "staging: {capacity: 9EB",
+			":10: nodes.staging.capacity is"},
+		"absurd sweep":   {small, "bars:", "sweep: {ram: [8EB]}\nbars:", ":19: sweep.ram[0]"},
+		"absurd compute": {small, "compute: 100MB/s", "compute: 8EB/s", ":8: nodes.compute is"},
+		"absurd link":    {small, "peers: 10GB/s", "peers: 8EB/s", ":15: network.peers is"},
+		"absurd rate":    {small, "rate: 16GB/s", "rate: 8EB/s", ":12: nodes.tiers[0].read[0].rate is"},
+		"absurd threads": {small, "threads: 1, rate: 16GB/s", "threads: 99999, rate: 16GB/s",
+			":12: nodes.tiers[0].read[0].threads is 99999"},
+		"absurd sum": {small, "ssd, capacity: 2MB", "ssd, capacity: 1EiB", ":7: nodes hold"},
+		"absurd reading": {strings.Replace(small, "samples: 1000", "samples: 2000000000", 1),
+			"epochs: 3", "epochs: 60000, count: 64", ":5: job reads about"},
+		"an age": {strings.Replace(node, "1GB/s", "1B/s", 1), "2000,", "200000000,",
+			":4: job may"},
+		"absurd latency": {node, "latency: 1ms", "latency: 2h", ":10: origin.latency is 2h0m0s"},
+		"latency of the model": {small, "origin: {", "origin: {latency: 1ms, ",
+			":16: origin.latency is nothing that engine model reads"},
+		"writes of the model": {small, "rate: 16GB/s}]}",
+			"rate: 16GB/s}], write: [{threads: 1, rate: 1GB/s}]}",
+			":12: nodes.tiers[0].write is nothing that engine model reads"},
+		"network of pump": {node, "origin:", "network: {peers: 1GB/s}\norigin:",
+			":10: network.peers is nothing that engine pump reads"},
+		"preprocess of pump": {node, "  compute", "  preprocess: 1GB/s\n  compute",
+			":7: nodes.preprocess is nothing"},
+		"readers of pump": {node, "rate: 100MB/s}", "rate: 100MB/s}, {at: 2, rate: 150MB/s}",
+			":10: origin.readers has more than {at: 1}"},
+		"failures of pump": {node, "origin:", "failures: [{node: 0}]\norigin:", ":10: failures is"},
+		"job of ring":      {ringFile, "nodes:", "job: {epochs: 3}\nnodes:", ":4: job.epochs is"},
+		"size of ring":     {ringFile, "4096}", "4096, size: {mean: 1KB}}", ":3: dataset.size.mean is"},
+		"rows of uses": {usesFile, "trials:", "strategies: [lru]\ntrials:",
+			":6: strategies is nothing that engine uses reads"},
+		"order of uses": {usesFile, "epochs: 300", "epochs: 300, order: mine", ":4: job.order is"},
+		"ranking twice": {small, "ratio: 0.9", "ratio: 0.9, ranking: [nopfs, nopfs]",
+			`:19: bars.ranking[1] is "nopfs" a second time`},
 		"uses above epochs": {usesFile, "above: 82", "above: 300", ":6: trials.above is 300"},
 	} {
 		text := strings.Replace(bad.from, bad.old, bad.new, 1)
@@ -197,15 +250,35 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// Whatever a file says, it is taken or refused with its name, never worse.
+// Whatever a file says, it is taken or refused with its name, and a small one that is taken runs
+// and can be printed: never worse.
 func FuzzDecode(f *testing.F) {
-	for _, text := range []string{small, node, ringFile, usesFile, "", "title: [", "rows: [{}]"} {
+	for _, text := range []string{small, sweptSmall, node, ringFile, usesFile, "", "title: [",
+		"rows: [{}]"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, err := scenario.Decode("some.yaml", text)
-		if err != nil && !strings.Contains(err.Error(), "some.yaml") {
-			t.Errorf("refused without its name: %v", err)
+		s, err := scenario.Decode("some.yaml", text)
+		if err != nil {
+			if !strings.Contains(err.Error(), "some.yaml") {
+				t.Errorf("refused without its name: %v", err)
+			}
+			return
+		}
+		cells, each, _ := s.Work(nil)
+		points := slices.Max(append(s.Trials.Points, 0))
+		if cells > 20 || each > 10_000 || s.Dataset.Samples > 10_000 || s.Nodes.Count > 20 ||
+			points > 1000 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := s.Run(ctx, scenario.Options{})
+		if err != nil {
+			return // what only a run can find: a batch that staging cannot hold
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Errorf("cannot be printed: %v", err)
 		}
 	})
 }

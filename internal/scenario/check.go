@@ -12,20 +12,11 @@ import (
 	"belady/internal/core/perf"
 	"belady/internal/core/sample"
 	"belady/internal/sim/strategy"
+	"belady/internal/yamlfile"
 )
 
-// Limits of a scenario. Beyond them a number is a slip of the pen, or would need more memory than a
-// machine has.
-const (
-	maxSamples  = 1 << 31
-	maxBytes    = 1 << 62
-	maxCapacity = 1 << 60
-	maxNodes    = strategy.MaxNodes
-	maxRing     = 1 << 20
-	maxTrials   = 1 << 20
-	maxRows     = 64
-	maxSweep    = 400
-)
+// maxNodes is how many the model can tell apart.
+const maxNodes = strategy.MaxNodes
 
 // wrong collects problems, each with its place.
 type wrong struct {
@@ -67,9 +58,11 @@ func (s *Scenario) check() error {
 		w.rows()
 		w.sweep()
 		w.claims()
+		w.sums()
 	}
 	w.published()
 	w.bars()
+	w.unused()
 	return errors.Join(w.all...)
 }
 
@@ -94,10 +87,15 @@ func (w *wrong) job() {
 		"is %d; expected 1 to the number of samples (%d), over all nodes", j.Batch,
 		w.Dataset.Samples)
 	w.must(j.Count >= 0 && j.Count <= 64, "job.count", "is %d; expected 1 to 64 jobs alike", j.Count)
+	w.kind()
+}
+
+// kind checks the order, which must be one that can be computed.
+func (w *wrong) kind() {
 	kinds := slices.DeleteFunc(order.Names(), func(kind string) bool {
 		return kind == order.Explicit || kind == order.Weighted // a program's own
 	})
-	w.must(slices.Contains(kinds, j.Order), "job.order", "is %q; expected %s", j.Order,
+	w.must(slices.Contains(kinds, w.Job.Order), "job.order", "is %q; expected %s", w.Job.Order,
 		strings.Join(kinds, ", "))
 }
 
@@ -113,29 +111,23 @@ func (w *wrong) cluster(most int) {
 	}
 	w.must(n.Compute > 0, "nodes.compute",
 		"is missing; expected the rate at which a node trains, such as 100MB/s")
-	w.must(n.Staging.Capacity > 0, "nodes.staging.capacity",
-		"is missing or zero; expected a size, such as 1GB")
+	w.rate("nodes.compute", n.Compute)
+	w.rate("nodes.preprocess", n.Preprocess)
+	w.rate("network.peers", w.Network.Peers)
+	w.rate("network.origin", w.Network.Origin)
+	w.must(n.Staging.Capacity > 0 && n.Staging.Capacity <= maxCapacity, "nodes.staging.capacity",
+		"is %v; expected more than zero, and at most 2^60, such as 1GB", n.Staging.Capacity)
+	if w.places.Has("nodes.staging.read") {
+		w.curve("nodes.staging.read", "threads", curve(n.Staging.Read), "{threads: 1, rate: 3GB/s}")
+	}
 	w.tiers("nodes.tiers", n.Tiers)
 	readers := make(perf.Curve, len(w.Origin.Readers))
 	for i, r := range w.Origin.Readers {
 		readers[i] = perf.Step{At: r.At, Rate: int64(r.Rate)}
 	}
-	w.curve("origin.readers", readers, "{at: 1, rate: 66MB/s}")
+	w.curve("origin.readers", "at", readers, "{at: 1, rate: 66MB/s}")
 	w.must(w.Origin.Share == ShareThread || w.Origin.Share == ShareBytes, "origin.share",
 		"is %q; expected %s or %s", w.Origin.Share, ShareThread, ShareBytes)
-}
-
-// curve checks points, naming the one that is wrong.
-func (w *wrong) curve(key string, c perf.Curve, example string) {
-	if len(c) == 0 {
-		w.must(false, key, "is missing; expected a list of rates, such as [%s]", example)
-		return
-	}
-	var step *perf.StepError
-	if err := c.Validate(); errors.As(err, &step) {
-		w.must(false, fmt.Sprintf("%s[%d]", key, step.Step),
-			"%s; expected points that rise, with rates above zero, such as %s", step.What, example)
-	}
 }
 
 // tiers checks a list of them.
@@ -146,11 +138,11 @@ func (w *wrong) tiers(key string, tiers []Tier) {
 		w.must(t.Capacity > 0 && t.Capacity <= maxCapacity, at+".capacity",
 			"is %d bytes; expected more than zero, and less than 2^60 (a tier without room is left "+
 				"out)", t.Capacity)
-		w.must(t.Threads >= 0 && t.Threads <= 1<<16, at+".threads", "is %d; expected 1 to %d",
-			t.Threads, 1<<16)
-		w.curve(at+".read", curve(t.Read), "{threads: 1, rate: 3GB/s}")
+		w.must(t.Threads >= 0 && t.Threads <= maxThreads, at+".threads", "is %d; expected 1 to %d",
+			t.Threads, maxThreads)
+		w.curve(at+".read", "threads", curve(t.Read), "{threads: 1, rate: 3GB/s}")
 		if len(t.Write) > 0 {
-			w.curve(at+".write", curve(t.Write), "{threads: 1, rate: 1GB/s}")
+			w.curve(at+".write", "threads", curve(t.Write), "{threads: 1, rate: 1GB/s}")
 		}
 		twice := slices.ContainsFunc(tiers[:i], func(other Tier) bool { return other.Name == t.Name })
 		w.must(!twice, at+".name", "is %q a second time; expected each tier once", t.Name)
@@ -185,7 +177,11 @@ func (w *wrong) model() {
 func (w *wrong) node() {
 	w.must(w.Origin.Concurrency >= 1 && w.Origin.Concurrency <= 1<<16, "origin.concurrency",
 		"is %d; expected the most requests at once, 1 to %d", w.Origin.Concurrency, 1<<16)
-	w.must(len(w.Failures) == 0, "failures", "are simulated by engine %s alone", Model)
+	w.must(w.Origin.Latency <= maxLatency, "origin.latency", "is %v; expected at most an hour",
+		w.Origin.Latency)
+	alone := len(w.Origin.Readers) == 1 && w.Origin.Readers[0].At == 1
+	w.must(alone || len(w.Origin.Readers) == 0, "origin.readers",
+		"has more than {at: 1}; engine %s has one reader: expected its rate alone", Pump)
 	w.must(w.Job.Epochs >= 2, "job.epochs", "is %d; expected 2 at least: the first one finds nothing",
 		w.Job.Epochs)
 }
@@ -226,14 +222,14 @@ func (w *wrong) sweep() {
 		w.must(share > 0 && share <= 1 && (i == 0 || share > s.Kept[i-1]),
 			fmt.Sprintf("sweep.kept[%d]", i), "is %v; expected shares above 0, to 1, that rise", share)
 	}
-	for i, size := range s.Ram {
-		w.must(i == 0 || size > s.Ram[i-1], fmt.Sprintf("sweep.ram[%d]", i),
-			"is %d bytes; expected sizes that rise", size)
+	rising := func(key string, sizes []yamlfile.Bytes) {
+		for i, size := range sizes {
+			w.must((i == 0 || size > sizes[i-1]) && size <= maxCapacity, fmt.Sprintf("%s[%d]", key, i),
+				"is %d bytes; expected sizes that rise, at most 2^60", size)
+		}
 	}
-	for i, size := range s.Ssd {
-		w.must(i == 0 || size > s.Ssd[i-1], fmt.Sprintf("sweep.ssd[%d]", i),
-			"is %d bytes; expected sizes that rise", size)
-	}
+	rising("sweep.ram", s.Ram)
+	rising("sweep.ssd", s.Ssd)
 	has := func(name string) bool {
 		return slices.ContainsFunc(w.Nodes.Tiers, func(t Tier) bool { return t.Name == name })
 	}
@@ -268,6 +264,7 @@ func (w *wrong) often() {
 		w.Job.Epochs, 1<<20)
 	w.must(w.Dataset.Samples >= 1 && w.Dataset.Samples <= 1<<27, "dataset.samples",
 		"is %d; expected 1 to %d", w.Dataset.Samples, 1<<27)
+	w.kind()
 	w.must(w.Trials.Above >= 1 && w.Trials.Above < max(w.Job.Epochs, 2), "trials.above",
 		"is %d; expected a number of uses, 1 to less than the epochs (%d)", w.Trials.Above,
 		w.Job.Epochs)
@@ -284,19 +281,35 @@ func (w *wrong) published() {
 	}
 	for i, p := range w.Published.Points {
 		key := fmt.Sprintf("published.points[%d]", i)
-		found := false
+		w.must(w.runs(p), key, "is of nothing that is run; expected a row and a size of the sweep, "+
+			"or a number of points of the trials")
+		says := "seconds above zero"
+		sound := w.Engine == Model && finite(p.Seconds) && p.Seconds > 0
 		switch w.Engine {
 		case Ring:
-			found = slices.Contains(w.Trials.Points, p.Points)
+			says, sound = "receivers above zero", finite(p.Receivers) && p.Receivers > 0
 		case Pump:
-			found = w.row(p.Row) && slices.Contains(w.Sweep.Kept, p.Kept)
-		case Model:
-			found = w.row(p.Row) && (len(w.Sweep.Ram) == 0 || slices.Contains(w.Sweep.Ram, p.Ram)) &&
-				(len(w.Sweep.Ssd) == 0 || slices.Contains(w.Sweep.Ssd, p.Ssd))
+			says = "hits, above 0 to 1, or seconds above zero"
+			hits := p.Hits > 0 && p.Hits <= 1 && p.Seconds == 0
+			sound = hits || p.Hits == 0 && finite(p.Seconds) && p.Seconds > 0
 		}
-		w.must(found, key, "is of nothing that is run; expected a row and a size of the sweep, or a "+
-			"number of points of the trials")
+		w.must(sound, key, "has no number that can be compared; engine %s expects %s", w.Engine, says)
 	}
+}
+
+// runs tells whether a point is one of those that are run.
+func (w *wrong) runs(p Point) bool {
+	at := func(swept []yamlfile.Bytes, size yamlfile.Bytes) bool {
+		return slices.Contains(swept, size) || len(swept) == 0 && size == 0
+	}
+	switch w.Engine {
+	case Ring:
+		return slices.Contains(w.Trials.Points, p.Points)
+	case Uses:
+		return false
+	}
+	kept := slices.Contains(w.Sweep.Kept, p.Kept) || len(w.Sweep.Kept) == 0 && p.Kept == 0
+	return kept && w.row(p.Row) && at(w.Sweep.Ram, p.Ram) && at(w.Sweep.Ssd, p.Ssd)
 }
 
 func (w *wrong) claims() {
@@ -320,7 +333,10 @@ func (w *wrong) bars() {
 			bar.share)
 	}
 	for i, name := range w.Bars.Ranking {
-		w.must(w.row(name), fmt.Sprintf("bars.ranking[%d]", i), "is %q; expected a row", name)
+		key := fmt.Sprintf("bars.ranking[%d]", i)
+		w.must(w.row(name), key, "is %q; expected a row", name)
+		w.must(!slices.Contains(w.Bars.Ranking[:i], name), key,
+			"is %q a second time; expected each row once", name)
 	}
 }
 

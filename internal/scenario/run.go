@@ -96,13 +96,21 @@ func (s *Scenario) summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// chosen are the rows to run, in the file's order.
-func (s *Scenario) chosen(only []string) ([]Row, error) {
-	for _, name := range only {
+// Find refuses names that no row has.
+func (s *Scenario) Find(names []string) error {
+	for _, name := range names {
 		if !s.row(name) {
-			return nil, fmt.Errorf("%q is not in this scenario: it has %s", name,
+			return fmt.Errorf("%q is not in this scenario: it has %s", name,
 				strings.Join(s.names(), ", "))
 		}
+	}
+	return nil
+}
+
+// chosen are the rows to run, in the file's order.
+func (s *Scenario) chosen(only []string) ([]Row, error) {
+	if err := s.Find(only); err != nil {
+		return nil, err
 	}
 	if len(only) == 0 {
 		return s.Rows, nil

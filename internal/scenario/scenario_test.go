@@ -225,3 +225,23 @@ func TestEndsUnderWay(t *testing.T) {
 		}
 	}
 }
+
+// What a run needs of memory grows with what it simulates: two thousand million samples are more
+// than a machine has, those of the papers are not.
+func TestMemory(t *testing.T) {
+	s, err := scenario.Decode("test.yaml",
+		[]byte(change(t, small, "samples: 1000,", "samples: 2000000000,")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Memory(); got < 64e9 {
+		t.Errorf("two thousand million samples in %d bytes", got)
+	}
+	s, err = scenario.Load("../../scenarios/nopfs-paper-s4.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Memory(); got > 64e9 {
+		t.Errorf("paper S4 in %d bytes", got)
+	}
+}
