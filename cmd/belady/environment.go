@@ -79,9 +79,14 @@ func defaultSocket(getenv func(string) string, dir string) string {
 // there is none.
 func (e *environment) profile(flag string) (*perf.Profile, error) {
 	named := cmp.Or(flag, e.Settings.Profile)
-	p, err := profile.Load(cmp.Or(named, filepath.Join(e.Dir, profile.Name)))
+	p, err := profile.Load(e.profilePath(flag))
 	if named == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return p, err
+}
+
+// profilePath is the profile's file: the one of the flag, of the settings, or the usual one.
+func (e *environment) profilePath(flag string) string {
+	return cmp.Or(flag, e.Settings.Profile, filepath.Join(e.Dir, profile.Name))
 }

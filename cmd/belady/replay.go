@@ -78,5 +78,9 @@ func (f *simFlags) runReplay(env *environment) (err error) {
 		fmt.Fprintf(env.Err, "not predicted: %v\n", why)
 		return nil
 	}
+	if f.profile == "" {
+		fmt.Fprintf(env.Err, "predicted with %s, which does not say of which dataset's origin it is; "+
+			"--profile names another\n", printable(env.profilePath("")))
+	}
 	return printCompared(env.Out, report.Epochs)
 }

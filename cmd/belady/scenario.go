@@ -11,7 +11,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"belady/internal/progress"
@@ -19,20 +18,11 @@ import (
 	"belady/internal/scenario/show"
 )
 
-// ofScenarios are the flags that go with a scenario's file; the others describe what it describes.
-var ofScenarios = map[string]bool{"policy": true, "json": true, "plot": true, "seed": true}
-
 // simulateFile runs a scenario's file, prints it beside what was published, and fails where a bar
 // is missed.
 func (f *simFlags) simulateFile(cmd *cobra.Command, env *environment, path string) error {
-	var wrong error
-	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed && !ofScenarios[flag.Name] {
-			wrong = usagef("--%s and %s: the file says all of it; change it there", flag.Name, path)
-		}
-	})
-	if wrong != nil {
-		return wrong
+	if flag := otherFlag(cmd, ofScenarios); flag != "" {
+		return usagef("--%s and %s: the file says all of it; change it there", flag, path)
 	}
 	s, err := scenario.Load(path)
 	if err != nil {

@@ -88,6 +88,8 @@ func TestBadScenario(t *testing.T) {
 		"a plot of none": {[]string{"sim", "--plot", "x.svg"}, exitUsage, "--plot draws a scenario"},
 		"no folder": {[]string{"sim", good, "--plot", "/nonexistent/x.svg"}, exitFailure,
 			"draw /nonexistent/x.svg"},
+		"a policy of a trace": {[]string{"sim", "--replay", "t.trace", "--policy", "lru"}, exitUsage,
+			"--policy and --replay: the trace says all of it"},
 		"papers of none": {[]string{"papers", t.TempDir()}, exitUsage, "has no scenarios"},
 	} {
 		code, _, errs := belady(t, test.args...)

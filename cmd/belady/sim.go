@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"belady/internal/core/job"
 	"belady/internal/core/order"
@@ -69,6 +70,9 @@ func newSimCommand(env *environment) *cobra.Command {
 				return usagef("--plot draws a scenario's results: give its file")
 			}
 			if f.replay != "" {
+				if flag := otherFlag(cmd, ofReplays); flag != "" {
+					return usagef("--%s and --replay: the trace says all of it", flag)
+				}
 				return f.runReplay(env)
 			}
 			return f.simulate(cmd, env.Out)
@@ -76,6 +80,23 @@ func newSimCommand(env *environment) *cobra.Command {
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// ofScenarios are the flags that go with a scenario's file, ofReplays those that go with a trace;
+// the others describe what these describe.
+var (
+	ofScenarios = map[string]bool{"policy": true, "json": true, "plot": true, "seed": true}
+	ofReplays   = map[string]bool{"replay": true, "profile": true, "json": true}
+)
+
+// otherFlag is one that was given and does not go with the rest, if there is any.
+func otherFlag(cmd *cobra.Command, fitting map[string]bool) (other string) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && !fitting[flag.Name] {
+			other = flag.Name
+		}
+	})
+	return other
 }
 
 func (f *simFlags) register(cmd *cobra.Command) {

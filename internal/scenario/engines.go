@@ -36,12 +36,14 @@ func (s *Scenario) sizes() sizes {
 	return strategy.Normal(d.Samples, float64(d.Size.Mean), float64(d.Size.Deviation), s.Seed)
 }
 
-// orders are what each job's ranks read, with a seed of its own.
+// orders are what each job's ranks read, with a seed of its own. Samplers shuffle an epoch by seed
+// and epoch added up, so seeds are farther apart than there are epochs: else one job's epoch would
+// be another's next.
 func (s *Scenario) orders(world int) []order.Spec {
 	specs := make([]order.Spec, s.Job.count())
 	for i := range specs {
 		specs[i] = order.Spec{Kind: s.Job.Order, Samples: s.Dataset.Samples,
-			Seed: int64(s.Seed) + int64(i), World: world, Batch: s.Job.Batch / world,
+			Seed: int64(s.Seed) + int64(i)*int64(s.Job.Epochs), World: world, Batch: s.Job.Batch / world,
 			DropLast: s.Job.DropLast}
 	}
 	return specs

@@ -193,30 +193,37 @@ func (s *Scenario) ranAll(rows []Result, names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return find(rows, name) == nil })
 }
 
-// judgeRow compares a row's seconds, its ratio to the lower bound, or its hit ratio.
+// judgeRow compares a row's seconds, its ratio to the lower bound, or its hit ratio. One that
+// cannot be run is as far off as can be.
 func (s *Scenario) judgeRow(r *Result) {
-	if r.Unsupported != "" {
-		return
+	published, bound := s.Published.Seconds[r.Name], s.Published.Seconds[perfect]
+	p := s.point(r)
+	if p != nil {
+		published = p.Seconds
 	}
-	if p := s.point(r); p != nil && p.Hits > 0 {
-		r.Verdict = compare("hits", *r.Hits, p.Hits, s.Bars.Hits, *r.Hits-p.Hits)
-		return
-	} else if p != nil {
-		r.PublishedSeconds = p.Seconds
-		r.Verdict = compare("seconds", r.Seconds, p.Seconds, s.Bars.Seconds, r.Seconds/p.Seconds-1)
-		return
-	}
-	published := s.Published.Seconds[r.Name]
 	r.PublishedSeconds = published
-	bound := s.Published.Seconds[perfect]
+	what, ours, theirs, bar := "seconds", r.Seconds, published, s.Bars.Seconds
 	switch {
+	case p != nil && p.Hits > 0:
+		what, theirs, bar = "hits", p.Hits, s.Bars.Hits
+	case p != nil:
 	case published == 0:
+		return
 	case r.Use == perfect || bound == 0:
-		r.Verdict = compare("seconds", r.Seconds, published, s.Bars.LowerBound,
-			r.Seconds/published-1)
+		bar = s.Bars.LowerBound
 	default:
-		theirs := published / bound
-		r.Verdict = compare("times the lower bound", r.Ratio, theirs, s.Bars.Ratio, r.Ratio/theirs-1)
+		what, ours, theirs, bar = "times the lower bound", r.Ratio, published/bound, s.Bars.Ratio
+	}
+	switch {
+	case r.Unsupported != "":
+		r.Verdict = compare(what, 0, theirs, bar, -1)
+		if bar > 0 {
+			r.Says = Missed // a bar of 1 too
+		}
+	case what == "hits":
+		r.Verdict = compare(what, *r.Hits, theirs, bar, *r.Hits-theirs)
+	default:
+		r.Verdict = compare(what, ours, theirs, bar, ours/theirs-1)
 	}
 }
 

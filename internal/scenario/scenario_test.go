@@ -245,3 +245,37 @@ func TestMemory(t *testing.T) {
 		t.Errorf("paper S4 in %d bytes", got)
 	}
 }
+
+// So does a count of uses: it looks up every few million reads.
+func TestUsesEnds(t *testing.T) {
+	large := change(t, change(t, usesFile, "samples: 1000", "samples: 4000000"), "epochs: 300",
+		"epochs: 100")
+	s, err := scenario.Decode("test.yaml", []byte(large))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := int64(0)
+	_, err = s.Run(ctx, scenario.Options{Progress: func(_ string, done, _ int64) {
+		seen = done
+		cancel()
+	}})
+	if !errors.Is(err, context.Canceled) || seen > 10 {
+		t.Errorf("stopped after %d epochs: %v", seen, err)
+	}
+}
+
+// A published row that cannot be run is missed where it has a bar, and shown where it has none.
+func TestUnsupportedIsJudged(t *testing.T) {
+	two := change(t, change(t, small, "batch: 100", "batch: 100, count: 2"), "naive: 0.4",
+		"nopfs: 0.4")
+	r := run(t, two, scenario.Options{})
+	if row := r.Rows[2]; row.Unsupported == "" || row.Says != scenario.Missed || r.Missed < 1 ||
+		row.PublishedSeconds != 0.4 {
+		t.Errorf("%d missed: %+v", r.Missed, row)
+	}
+	r = run(t, change(t, two, "ratio: 0.9", "ratio: 0"), scenario.Options{})
+	if row := r.Rows[2]; row.Says != scenario.Shown {
+		t.Errorf("without a bar: %+v", row)
+	}
+}

@@ -40,9 +40,11 @@ func (s *Scenario) uses(ctx context.Context, o Options, report *Report) error {
 	return nil
 }
 
-// count adds up the uses of all epochs, a few at a time: a plan's counts end at 255.
+// count adds up the uses of all epochs, a few at a time: a plan's counts end at 255, and a run that
+// is no longer wanted ends between them.
 func (s *Scenario) count(ctx context.Context, o Options) ([][]int, error) {
-	const few = 200
+	const most, reads = 200, 1 << 24
+	few := min(max(reads/s.Dataset.Samples, 1), most)
 	spec := s.orders(s.Nodes.Count)[0]
 	spec.Batch = 1
 	read, err := order.New(spec)
@@ -58,7 +60,8 @@ func (s *Scenario) count(ctx context.Context, o Options) ([][]int, error) {
 			return nil, err
 		}
 		u := plan.NewUses(s.Nodes.Count, s.Dataset.Samples)
-		if err := u.Count(read, s.Nodes.Count, from, min(from+few, s.Job.Epochs)); err != nil {
+		to := min(from+few, s.Job.Epochs)
+		if err := u.Count(read, s.Nodes.Count, from, to); err != nil {
 			return nil, err
 		}
 		for node := range u {
@@ -66,7 +69,7 @@ func (s *Scenario) count(ctx context.Context, o Options) ([][]int, error) {
 				sums[node][id] += int(n)
 			}
 		}
-		o.Progress("uses", int64(from), int64(s.Job.Epochs))
+		o.Progress("uses", int64(to), int64(s.Job.Epochs))
 	}
 	return sums, nil
 }

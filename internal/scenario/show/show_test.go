@@ -47,7 +47,7 @@ func TestTable(t *testing.T) {
 		"strategy seconds ÷ bound published ÷ bound off stall fill from origin ÷ least verdict",
 		"perfect 15,208 1.000 15,205 1.000 +0.0 % 0 0 0 B – ok",
 		"nopfs 26,574 1.747 16,795 1.105 +58.1 % 1,367 0 3.9 TB 1.10 MISSED",
-		"lbann-preload n/a –", "",
+		"lbann-preload n/a – – –", "",
 		"nopfs ÷ perfect: 1.75, published 1.10, off +58.8 %: shown",
 		"from the fastest on: perfect < nopfs: ok",
 		"lbann-preload: the dataset does not fit", "note: epochs are inferred", ""}

@@ -59,7 +59,9 @@ func table(r *scenario.Report) [][]string {
 			cells = append(cells, row.At.String())
 		}
 		if row.Unsupported != "" {
-			rows = append(rows, append(cells, "n/a", "", "", "", "", "", "", "", "", "–"))
+			theirs := publishedCells(r, row)
+			rows = append(rows, append(cells, "n/a", "", theirs[0], theirs[1], "", "", "", "", "",
+				said(row.Says)))
 			continue
 		}
 		cells = append(cells, number(row.Seconds), fmt.Sprintf("%.3f", row.Ratio))
