@@ -164,7 +164,8 @@ func read(ctx context.Context, env *environment, o *readOptions) error {
 	}
 	defer s.Close()
 	l.client, l.session = c, s
-	l.fetched, l.ssd, l.held = before.Pump.FetchedBytes, before.Pump.SsdBytes, heldBytes(before)
+	l.fetched, l.ssd = before.ReadBytes()
+	l.held = heldBytes(before)
 	l.report = readReport{Samples: s.Info().Samples, World: o.order.World}
 	if err := l.run(ctx); err != nil {
 		return err
@@ -289,12 +290,12 @@ func (l *loop) endEpoch(ctx context.Context, e *epochReport) {
 	e.Away = now.Away - l.before.Away
 	l.before = now
 	status, err := l.options.status(ctx, l.client)
-	e.OriginKnown = err == nil && now.Reconnects == 0 && status.Pump.FetchedBytes >= l.fetched
+	fetched, ssd := status.ReadBytes()
+	e.OriginKnown = err == nil && now.Reconnects == 0 && fetched >= l.fetched
 	if e.OriginKnown {
-		e.OriginBytes = status.Pump.FetchedBytes - l.fetched
-		e.SsdBytes = status.Pump.SsdBytes - l.ssd
+		e.OriginBytes, e.SsdBytes = fetched-l.fetched, max(0, ssd-l.ssd)
 	}
-	l.fetched, l.ssd = status.Pump.FetchedBytes, status.Pump.SsdBytes
+	l.fetched, l.ssd = fetched, ssd
 	l.roofline(e, status)
 }
 

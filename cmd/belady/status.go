@@ -55,10 +55,11 @@ func printStatus(env *environment, s *daemon.Status) error {
 		fmt.Fprintln(t, "DATASET\tSAMPLES\tPOLICY\tRANKS\tKEPT\tOF\tSTAGED\tHITS\tFETCHED")
 	}
 	for _, d := range s.Datasets {
+		fetched, _ := d.ReadBytes()
 		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%d\t%s\n", d.Dataset, d.Samples, d.Policy,
 			d.Ranks, humanize.IBytes(uint64(d.Pump.KeptBytes)), humanize.IBytes(uint64(d.Keep)),
 			humanize.IBytes(uint64(d.Pump.StagingBytes)), d.Pump.Hits,
-			humanize.IBytes(uint64(d.Pump.FetchedBytes)))
+			humanize.IBytes(uint64(fetched)))
 	}
 	if err := t.Flush(); err != nil {
 		return err

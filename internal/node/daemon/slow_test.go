@@ -64,6 +64,14 @@ func TestASlowDisk(t *testing.T) {
 	if got := n.counters().Requests.Load() - before; got == 0 || got > uint64(all.len)*11/10 {
 		t.Errorf("%d requests for %d samples", got, all.len)
 	}
+	eventually(t, "count of all that the origin gave", func() bool { // a hedge may be on its way
+		s := n.of("d")
+		got, _ := s.ReadBytes()
+		return uint64(got) == n.counters().Bytes.Load()
+	})
+	if got := len(n.told("log-slow")); got == 0 || got > 2 { // once a minute
+		t.Errorf("it is told %d times", got)
+	}
 	if u := n.status().Ssd[0]; u.State != "ok" || u.Failures > 0 {
 		t.Errorf("a slow directory is %+v", u)
 	}

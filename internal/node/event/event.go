@@ -210,6 +210,16 @@ func (e LogDirectory) String() string {
 	return fmt.Sprintf("%s is %s%s", e.Dir, e.State, because(e.What, e.Err))
 }
 
+// LogSlow: a log answers so late that the origin is read in its place.
+type LogSlow struct{ Dataset string }
+
+// Code names the event.
+func (LogSlow) Code() string { return "log-slow" }
+func (e LogSlow) String() string {
+	return e.Dataset + ": the log on ssd answers too late: what ranks wait for is read from the " +
+		"origin until it is faster"
+}
+
 // LogWear: a day's bytes are written.
 type LogWear struct {
 	Dataset, Dir, What string

@@ -70,7 +70,8 @@ func (l *Log) write(e event.Event) {
 	}
 	switch e.(type) {
 	case event.FetchFailed, event.Trouble, event.Tightened, event.Drifted, event.LogClosed,
-		event.LogDropped, event.LogFull, event.LogDirectory, event.LogWear:
+		event.LogDropped, event.LogFull, event.LogDirectory, event.LogWear,
+		event.LogSlow:
 		l.logger.Warn(e.String(), "code", e.Code())
 	default:
 		l.logger.Info(e.String(), "code", e.Code())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"belady/internal/core/dataset"
+	"belady/internal/node/event"
 	"belady/internal/store/arena"
 	"belady/internal/store/tier"
 )
@@ -22,6 +23,8 @@ const (
 	hedgeTick = 25 * time.Millisecond
 	// diverters is how many goroutines read from the origin what waits for a slow log.
 	diverters = 16
+	// slowTold is the time between two events that tell of it.
+	slowTold = time.Minute
 )
 
 // hedging is what a reader knows of reads that are slow. The reader's mu guards it.
@@ -30,6 +33,7 @@ type hedging struct {
 	slow    time.Duration
 	armed   bool // a timer will look
 	diverts int  // goroutines that read what waits
+	told    time.Time
 }
 
 // claim is tasks that a goroutine reads from the log. A hedge may settle some of them before.
@@ -78,6 +82,7 @@ func (r *reader) look() {
 		late = true
 		if !c.hedged && w.behind.Load() {
 			c.hedged = true
+			r.tellSlow()
 			c.over = make([]arena.Place, len(c.tasks))
 			tasks := slices.Clone(c.tasks) // the fetch is another's once all are settled
 			r.wg.Go(func() { r.hedge(c, tasks) })
@@ -85,10 +90,19 @@ func (r *reader) look() {
 	}
 	for late && w.behind.Load() && r.diverts < min(diverters, len(r.queue)) {
 		r.diverts++
+		r.tellSlow()
 		r.wg.Go(r.divert)
 	}
 	if busy {
 		r.arm()
+	}
+}
+
+// tellSlow tells, now and then, that the origin is read in place of the log. The caller holds mu.
+func (r *reader) tellSlow() {
+	if time.Since(r.told) > slowTold {
+		r.told = time.Now()
+		r.world.tell(event.LogSlow{Dataset: r.world.Name})
 	}
 }
 
@@ -106,6 +120,7 @@ func (r *reader) hedge(c *claim, tasks []task) {
 		bytes := make([]byte, t.size) // the log may be writing to where the sample is to lie
 		var err error
 		if parts, err = w.fromOrigin(t.id, bytes, parts); err == nil {
+			w.instead.Add(int64(t.size))
 			w.mail.call(func() { w.rescue(c, i, t, bytes) })
 		}
 	}
@@ -173,6 +188,7 @@ func (r *reader) divert() {
 			var err error
 			if parts, err = w.fetcher.read(job, t, parts); err == nil {
 				w.hedged.Add(1)
+				w.instead.Add(int64(t.size))
 				continue
 			}
 			last := []tier.Read{{ID: t.id, Dst: t.dst}}

@@ -73,6 +73,18 @@ type LogStatus struct {
 	Lost     int64 `json:"lost"`     // reads that fell back to the origin
 	Repaired int64 `json:"repaired"` // of those, samples that were written again
 	Hedged   int64 `json:"hedged"`   // reads that the origin answered because the log was slow
+	// Instead is the bytes that were read from the origin in place of the log, hedges that came too
+	// late among them. The pump, which asked the log, counts them as the log's.
+	Instead int64 `json:"instead"`
+}
+
+// ReadBytes is what a world has read from the origin and from ssd.
+func (s *Status) ReadBytes() (origin, ssd int64) {
+	origin, ssd = s.Pump.FetchedBytes, s.Pump.SsdBytes
+	if s.Ssd != nil {
+		origin, ssd = origin+s.Ssd.Instead, max(0, ssd-s.Ssd.Instead)
+	}
+	return origin, ssd
 }
 
 // sources are where a world's samples come from.
@@ -82,6 +94,7 @@ type sources struct {
 	behind                 atomic.Bool  // a rank waits for a batch
 	vain                   atomic.Int64 // until when, since the world began, no rank waits for the log
 	lost, repaired, hedged atomic.Int64
+	instead                atomic.Int64 // bytes from the origin that the log was asked for
 	owing
 	following
 }
@@ -91,5 +104,5 @@ func (w *World) logStatus() *LogStatus {
 		return nil
 	}
 	return &LogStatus{Usage: w.Log.Usage(), Lost: w.lost.Load(), Repaired: w.repaired.Load(),
-		Hedged: w.hedged.Load()}
+		Hedged: w.hedged.Load(), Instead: w.instead.Load()}
 }

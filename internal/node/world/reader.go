@@ -165,6 +165,7 @@ func (r *reader) replace(job *fetch, t *task, parts []dataset.Part) []dataset.Pa
 		job.unlog(t, false)
 		return parts
 	}
+	w.instead.Add(int64(t.size))
 	if w.keep(job, t) {
 		w.repaired.Add(1)
 	}
