@@ -183,6 +183,19 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
+// A write fails while a sync of the same segment is under way: what is not synced is given up once.
+func TestWriteFailsDuringSync(t *testing.T) {
+	p := newPatient(t, 400, 64<<20)
+	p.put(0, 40)
+	w := p.writers[0]
+	fill := w.opens[target{}]
+	w.abandon(fill.file, syscall.EIO)
+	w.commit(fill.file, []covered{{fill, len(fill.builder.Entries()), false}})
+	if pending := p.Usage().Pending; pending != 0 || p.lost == 0 {
+		t.Errorf("%d bytes are pending, %d samples lost", pending, p.lost)
+	}
+}
+
 func TestReadFailsNowAndThen(t *testing.T) {
 	p := newPatient(t, 400, 64<<20)
 	p.put(0, 400)

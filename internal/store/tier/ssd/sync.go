@@ -60,6 +60,9 @@ func (w *writer) commit(f *file, fills []covered) bool {
 	}()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if f.shut { // abandoned while it was synced, and its fills with it
+		return false
+	}
 	for _, c := range fills {
 		entries := c.fill.builder.Entries()[c.fill.synced:c.entries]
 		for _, e := range entries {
