@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
@@ -52,7 +53,7 @@ type logReport struct {
 
 	Open    int64     `json:"open_slots"` // begun and not closed
 	Torn    int64     `json:"torn"`       // records written in part when writing ended
-	Dead    int64     `json:"dead"`       // records that are damaged and have been written again
+	Dead    int64     `json:"dead"`       // records of samples that another sound record has
 	Damaged []logPart `json:"damaged"`
 	Foreign []string  `json:"foreign"` // left alone: not ours, or nothing to read in it
 
@@ -80,6 +81,7 @@ func (p logPart) String() string {
 // foundLogs are the logs of one or more directories, opened to be looked at. A dataset's log may be
 // striped over several of them and is one log.
 type foundLogs struct {
+	dirs    []string
 	disks   []*vfs.OS
 	logs    []*foundLog
 	foreign []string
@@ -93,7 +95,7 @@ type foundLog struct {
 }
 
 func openLogs(env *environment, dirs []string) (*foundLogs, error) {
-	all := &foundLogs{env: env}
+	all := &foundLogs{env: env, dirs: dirs}
 	var seen []os.FileInfo
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
@@ -139,6 +141,15 @@ func (d *foundLogs) open(dir string) error {
 		d.logs[i].folders = append(d.logs[i].folders, f)
 	}
 	return nil
+}
+
+// some fails if there is no log: whoever wants to know what one holds has named another directory.
+func (d *foundLogs) some() error {
+	if len(d.logs) > 0 {
+		return nil
+	}
+	return usagef("there is no log in %s: name a directory that was given to --ssd",
+		printable(strings.Join(d.dirs, ", ")))
 }
 
 // Close gives the directories back.
@@ -190,6 +201,7 @@ func (d *foundLogs) report(l *foundLog, whole bool) (*logReport, error) {
 		}
 		return again
 	})
+	r.Dead += r.Records - r.Samples // those carried away, too
 	return r, err
 }
 
@@ -358,9 +370,12 @@ func newLogVerifyCommand(env *environment, asJSON *bool) *cobra.Command {
 			"dataset is known. Exits with 1 if anything is damaged, and names each part. What a crash\n" +
 			"left unfinished is no damage, since nothing of it was promised, nor is a record whose\n" +
 			"sample has been written again: name all directories of a daemon, since that may be in\n" +
-			"another one.",
+			"another one. Exits with 2 if there is no log in them.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: overLogs(env, func(d *foundLogs) error {
+			if err := d.some(); err != nil {
+				return err
+			}
 			found, err := d.reports(true)
 			if err != nil {
 				return err

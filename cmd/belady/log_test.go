@@ -269,7 +269,7 @@ func TestLogOverDirectories(t *testing.T) {
 	}
 	r := one.report(exitOK, "verify", two.dir, other.dir)
 	if len(r.Logs) != 2 || r.Logs[0].Samples != 15 || r.Logs[0].Records != 29 ||
-		r.Logs[0].Dead != 1 || r.Logs[0].Segments != 4 || r.Logs[1].Segments != 2 {
+		r.Logs[0].Dead != 1+14 || r.Logs[0].Segments != 4 || r.Logs[1].Segments != 2 {
 		t.Errorf("%+v", r)
 	}
 	_, out, _ := belady(t, "log", "dump", one.dir, two.dir)
@@ -303,7 +303,8 @@ func TestLogShowsCarry(t *testing.T) {
 	}
 }
 
-// TestLogRepaired: a damaged record is no damage of the log once its sample was written again.
+// TestLogRepaired: a damaged record is no damage of the log once its sample was written again. It
+// is dead then, as is a sound one of which there is another.
 func TestLogRepaired(t *testing.T) {
 	l := makeLog(t, [32]byte{3})
 	l.change("00000001.seg", func(b []byte) []byte { b[4096+128<<10+200] ^= 1; return b })
@@ -311,6 +312,11 @@ func TestLogRepaired(t *testing.T) {
 	l.header.ID = 79
 	l.write("00000003.seg", 7, 0, 1, true)
 	if r := l.report(exitOK, "verify"); r.Logs[0].Dead != 1 || r.Logs[0].Samples != 15 {
+		t.Errorf("%+v", r.Logs[0])
+	}
+	l.header.ID = 80
+	l.write("00000004.seg", 8, 0, 10, true)
+	if r := l.report(exitOK, "verify"); r.Logs[0].Dead != 1+10 || r.Logs[0].Samples != 15 {
 		t.Errorf("%+v", r.Logs[0])
 	}
 }
@@ -333,6 +339,15 @@ func TestLogNamesWhatIsForeign(t *testing.T) {
 	}
 	if code, out, errs := belady(t, "log", "ls", t.TempDir()); code != exitOK || out != "" {
 		t.Errorf("an empty directory: code %d, %q, %q", code, out, errs)
+	}
+	if err := os.RemoveAll(l.folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"verify", "dump"} {
+		code, out, errs := belady(t, "log", verb, l.dir, t.TempDir())
+		if code != exitUsage || out != "" || !strings.Contains(errs, "no log in "+l.dir) {
+			t.Errorf("%s: code %d, %q, %q", verb, code, out, errs)
+		}
 	}
 	for _, c := range []struct {
 		dir  string

@@ -102,6 +102,9 @@ func newLogDumpCommand(env *environment, asJSON *bool) *cobra.Command {
 			"the files, each sum verified. With --json one object a line.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: overLogs(env, func(d *foundLogs) error {
+			if err := d.some(); err != nil {
+				return err
+			}
 			p := dumper{out: env.Out, json: *asJSON, sample: only, slot: slot}
 			for _, l := range d.logs {
 				if err := l.visit(true, p.segment, p.slots); err != nil {
