@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
@@ -10,6 +11,8 @@ import (
 
 	"belady/internal/client"
 	"belady/internal/node/daemon"
+	"belady/internal/node/world"
+	"belady/internal/store/tier"
 )
 
 // newStatusCommand shows what the running daemon does.
@@ -104,11 +107,29 @@ func printSsd(t *tabwriter.Writer, s *daemon.Status) error {
 	header := "LOG\tLAYOUT\tSAMPLES\tUSED\tOF\tREAD\tWRITTEN\tLOST\tREPAIRED\tHEDGED\n"
 	for _, d := range s.Datasets {
 		if l := d.Ssd; l != nil {
-			fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", header, d.Dataset, l.Layout,
-				l.Samples, bytes(l.Used), bytes(l.Capacity), bytes(l.ReadBytes), bytes(l.Written),
-				l.Lost, l.Repaired, l.Hedged)
+			fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", header, d.Dataset,
+				layoutOf(l, s.Ssd), l.Samples, bytes(l.Used), bytes(l.Capacity), bytes(l.ReadBytes),
+				bytes(l.Written), l.Lost, l.Repaired, l.Hedged)
 			header = ""
 		}
 	}
+	for _, d := range s.Datasets {
+		if d.Ssd != nil && d.Ssd.Stays != "" {
+			fmt.Fprintf(t, "%s: %s\n", d.Dataset, d.Ssd.Stays)
+		}
+	}
 	return t.Flush()
+}
+
+// layoutOf is the layout of a log, and whether something keeps it from being carried now.
+func layoutOf(l *world.LogStatus, dirs []tier.DirUsage) string {
+	worn := func(d tier.DirUsage) bool { return d.WearBudget > 0 && d.CarriedToday >= d.WearBudget }
+	switch {
+	case l.Layout != tier.Carry:
+	case l.Stays != "":
+		return "carry (waits)"
+	case slices.ContainsFunc(dirs, worn):
+		return "carry (worn)"
+	}
+	return string(l.Layout)
 }

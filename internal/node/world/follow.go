@@ -17,6 +17,7 @@ import (
 type following struct {
 	follower tier.Follower          // nil: the log is not carried
 	asked    atomic.Pointer[course] // what the ranks want carried; nil: nothing. The owner's to set
+	stays    atomic.Pointer[string] // why the log would not follow it; nil: it does, or is not asked
 
 	mu  sync.Mutex // held while the log is told, which takes an epoch's computing
 	led *course    // what the log was told last; nil: to end. Guarded by mu
@@ -88,6 +89,7 @@ func (w *World) unfollow(gone *Cursor) {
 		defer w.following.mu.Unlock()
 		if w.led == gone.follows { // else another job has begun meanwhile
 			w.led = nil
+			w.stays.Store(nil)
 			w.follower.Unfollow()
 		}
 	})
@@ -114,10 +116,16 @@ func (w *World) lead(c *Cursor, epoch int, p *plan.Plan) {
 			}
 			w.led = on
 		}
-		if err := w.bucket(&c.reading.Order, e, p); err != nil && !on.told {
+		err := w.bucket(&c.reading.Order, e, p)
+		if err == nil {
+			w.stays.Store(nil)
+			continue
+		}
+		why := "its samples stay where they are: " + err.Error()
+		w.stays.Store(&why)
+		if !on.told {
 			on.told = true
-			w.tell(event.LogLayout{Dataset: w.Name,
-				Why: "its samples stay where they are: " + err.Error()})
+			w.tell(event.LogLayout{Dataset: w.Name, Why: why})
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package world
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,4 +78,28 @@ func TestAResumedJobFollows(t *testing.T) {
 			t.Errorf("from epoch %d: followed %v, want %v", epoch, got, want)
 		}
 	}
+}
+
+// TestALogThatStays says why, while a job reads that would have it carried.
+func TestALogThatStays(t *testing.T) {
+	m := newMemory(t)
+	m.layout, m.refuses = tier.Carry, errors.New("there is no room")
+	b, _ := logged(t, m, nil)
+	stays := func() string {
+		s, err := b.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Ssd.Stays
+	}
+	r := b.newRank(0)
+	b.attach(r, b.reading(16, 3), 3)
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if why := stays(); !strings.Contains(why, "there is no room") {
+		t.Errorf("it says %q", why)
+	}
+	b.leave(r)
+	waitFor(t, "end", func() bool { return stays() == "" })
 }

@@ -76,6 +76,8 @@ type LogStatus struct {
 	// Instead is the bytes that were read from the origin in place of the log, hedges that came too
 	// late among them. The pump, which asked the log, counts them as the log's.
 	Instead int64 `json:"instead"`
+	// Stays is why samples that should be carried are not; empty: they are, or need not be.
+	Stays string `json:"stays,omitempty"`
 }
 
 // ReadBytes is what a world has read from the origin and from ssd.
@@ -103,6 +105,10 @@ func (w *World) logStatus() *LogStatus {
 	if w.Log == nil {
 		return nil
 	}
-	return &LogStatus{Usage: w.Log.Usage(), Lost: w.lost.Load(), Repaired: w.repaired.Load(),
+	s := &LogStatus{Usage: w.Log.Usage(), Lost: w.lost.Load(), Repaired: w.repaired.Load(),
 		Hedged: w.hedged.Load(), Instead: w.instead.Load()}
+	if why := w.stays.Load(); why != nil {
+		s.Stays = *why
+	}
+	return s
 }

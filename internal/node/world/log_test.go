@@ -34,6 +34,7 @@ type memory struct {
 	direct    int // reads straight into the arena
 	layout    tier.Layout
 	followed  []string // calls of Follow and Unfollow
+	refuses   error    // what Follow returns
 	uncarried int
 	carried   map[int32]int // appends by epoch
 	changed   func(held bool, set []uint64)
@@ -165,7 +166,7 @@ func (m *memoryLog) Follow(order uint64, epoch int, buckets []uint16) error {
 		m.t.Errorf("order %x, %d buckets of %d samples", order, last+1, len(buckets))
 	}
 	m.followed = append(m.followed, fmt.Sprint(epoch))
-	return nil
+	return m.refuses
 }
 
 func (m *memoryLog) BucketBytes() int64 { return 4 << 20 }
