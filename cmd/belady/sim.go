@@ -330,7 +330,7 @@ func printSim(w io.Writer, reports []simReport) error {
 				humanize.Bytes(uint64(e.SsdBytes)))
 		}
 		if len(r.Epochs) > 1 {
-			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t\tless kept: %s\t%s\t%.3f, %s\t\n", r.Policy,
+			fmt.Fprintf(t, "%s\tmean of 1–%d\t%s\t\t\t\t\tat least %s\t%s\t%.3f, %s\t\n", r.Policy,
 				r.Epochs[len(r.Epochs)-1].Epoch, seconds(r.Mean),
 				humanize.Bytes(uint64(r.MinOriginBytes)), humanize.Bytes(uint64(r.MinSsdBytes)),
 				r.Ratio, r.Binding)

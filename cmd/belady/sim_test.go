@@ -23,8 +23,8 @@ func TestSimTable(t *testing.T) {
 	if code != exitOK || errs != "" {
 		t.Fatalf("code %d: %s", code, errs)
 	}
-	// Half of 1 GB at 100 MB/s: 5 s an epoch, by the origin.
-	for _, want := range []string{"spread  mean of 1–3", "lru  mean of 1–3", "less kept: 500 MB"} {
+	// Half of 1 GB is not kept, of which 200 MB may be staged when an epoch begins.
+	for _, want := range []string{"spread  mean of 1–3", "lru  mean of 1–3", "at least 300 MB"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
@@ -34,13 +34,13 @@ func TestSimTable(t *testing.T) {
 func TestSimJSON(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	code, out, errs := belady(t, strings.Fields("sim --samples 1000 --size 1MB --ram 700MB "+
-		"--batch 50 --rate 100MB --compute 1ms --staging 200MB --world 2 --json")...)
+		"--batch 5 --rate 100MB --compute 1ms --staging 20MB --world 2 --json")...)
 	var reports []simReport
 	if err := json.Unmarshal([]byte(out), &reports); err != nil || code != exitOK {
 		t.Fatalf("code %d, %v: %s", code, err, errs)
 	}
 	if r := reports[0]; len(reports) != 1 || r.Policy != "spread" || len(r.Epochs) != 4 ||
-		r.Ratio > 1.02 || r.Ratio < 0.9 {
+		r.Ratio > 1.15 || r.Ratio < 1 {
 		t.Errorf("reports: %+v", reports)
 	}
 }
@@ -48,8 +48,8 @@ func TestSimJSON(t *testing.T) {
 // With a log the origin sends what neither ram nor ssd keeps, and the ssd the rest.
 func TestSimSsd(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
-	args := "sim --samples 1000 --size 1MB --ram 400MB --batch 50 --rate 100MB --compute 1ms " +
-		"--staging 200MB --ssd 310MB --json --ssd-layout "
+	args := "sim --samples 1000 --size 1MB --ram 220MB --batch 5 --rate 100MB --compute 1ms " +
+		"--staging 20MB --ssd 310MB --json --ssd-layout "
 	for _, layout := range []string{"static", "carry"} {
 		code, out, errs := belady(t, strings.Fields(args+layout)...)
 		var reports []simReport
@@ -57,8 +57,8 @@ func TestSimSsd(t *testing.T) {
 			t.Fatalf("code %d, %v: %s", code, err, errs)
 		}
 		r := reports[0]
-		if r.MinOriginBytes < 485e6 || r.MinOriginBytes > 505e6 || r.MinSsdBytes < 295e6 ||
-			r.Ratio > 1.05 {
+		if r.MinOriginBytes < 465e6 || r.MinOriginBytes > 485e6 || r.MinSsdBytes < 275e6 ||
+			r.Ratio > 1.15 || r.Ratio < 1 {
 			t.Errorf("%s: %+v", layout, r)
 		}
 		for _, e := range r.Epochs[1:3] {
