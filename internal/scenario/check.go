@@ -204,6 +204,9 @@ func (w *wrong) rows() {
 		one(at+".use", r.Name, r.Use)
 		w.must(slices.Contains([]string{"", Refill, Bypass, Never}, r.Then), at+".then",
 			"is %q; expected %s, %s or %s", r.Then, Refill, Bypass, Never)
+		w.must(r.Origin > 0 || !w.places.Has(at+".origin"), at+".origin",
+			"is zero; expected what the origin gives this row, such as 1GB/s")
+		w.rate(at+".origin", r.Origin)
 		w.tiers(at+".tiers", r.Tiers)
 	}
 	for i, name := range w.Names {

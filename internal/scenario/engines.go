@@ -221,8 +221,8 @@ func (e pumpEngine) node(c cell) (sim.Scenario, error) {
 	s := sim.Scenario{Plan: made, Ssd: device,
 		Compute: pump.Instant(float64(e.Job.Batch) * float64(e.Dataset.Size.Mean) /
 			float64(e.Nodes.Compute) * 1e9),
-		Origin: sim.Origin{Rate: e.readers().Rate(1), Latency: pump.Instant(e.Origin.Latency),
-			Concurrency: e.Origin.Concurrency}}
+		Origin: sim.Origin{Rate: cmp.Or(int64(c.Origin), e.readers().Rate(1)),
+			Latency: pump.Instant(e.Origin.Latency), Concurrency: e.Origin.Concurrency}}
 	for _, o := range e.orders(1) {
 		r := job.Reading{Order: o, Epochs: e.Job.Epochs}
 		if err := r.Validate(); err != nil {

@@ -73,6 +73,9 @@ func (w *wrong) sums() {
 	tiers := slices.Clone(n.Tiers)
 	for _, r := range w.Rows {
 		tiers = append(tiers, r.Tiers...)
+		if r.Origin > 0 {
+			slowest = min(slowest, float64(r.Origin))
+		}
 	}
 	for _, t := range tiers {
 		for _, step := range slices.Concat(t.Read, t.Write) {
@@ -98,7 +101,8 @@ var used = map[string][]string{
 		"bars.ratio", "bars.seconds", "bars.ranking"},
 	Pump: {"dataset", "job", "nodes.count", "nodes.compute", "nodes.staging.capacity", "nodes.tiers",
 		"origin.readers", "origin.latency", "origin.concurrency", "rows[].name", "rows[].use",
-		"rows[].tiers", "strategies", "sweep", "published.seconds", "published.points[].row",
+		"rows[].tiers", "rows[].origin", "strategies", "sweep", "published.seconds",
+		"published.points[].row",
 		"published.points[].ram", "published.points[].ssd", "published.points[].kept",
 		"published.points[].seconds", "published.points[].hits", "claims", "bars.lower_bound",
 		"bars.hits", "bars.seconds", "bars.ranking"},

@@ -123,12 +123,14 @@ const (
 )
 
 // Row is one line of the result: a strategy (model) or a policy (pump), on tiers of its own where
-// it gives any, and with an end of its own to the scenario's failures.
+// it gives any, from an origin of its own rate (pump), and with an end of its own to the scenario's
+// failures (model).
 type Row struct {
-	Name  string `yaml:"name"`
-	Use   string `yaml:"use"`
-	Tiers []Tier `yaml:"tiers"`
-	Then  string `yaml:"then"`
+	Name   string        `yaml:"name"`
+	Use    string        `yaml:"use"`
+	Tiers  []Tier        `yaml:"tiers"`
+	Origin yamlfile.Rate `yaml:"origin"`
+	Then   string        `yaml:"then"`
 }
 
 // Failure takes a node's tiers away.

@@ -279,3 +279,15 @@ func TestUnsupportedIsJudged(t *testing.T) {
 		t.Errorf("without a bar: %+v", row)
 	}
 }
+
+// A row may have an origin of its own: half the rate takes longer.
+func TestRowsOrigin(t *testing.T) {
+	r := run(t, change(t, node, "strategies: [spread, lru]", "rows: [{name: fast, use: spread}, "+
+		"{name: slow, use: spread, origin: 50MB/s}]"), scenario.Options{})
+	for i := range 2 {
+		fast, slow := r.Rows[i].Seconds, r.Rows[2+i].Seconds
+		if slow < 1.5*fast || math.Abs(r.Rows[2+i].Ratio-1) > 0.2 {
+			t.Errorf("%v s at 100 MB/s, %v s at 50 MB/s: %+v", fast, slow, r.Rows[2+i])
+		}
+	}
+}
