@@ -181,7 +181,7 @@ func (e pumpEngine) run(ctx context.Context, c cell) (Result, error) {
 	r.Hits = &hits
 	mean := float64(total) / float64(len(e.sizes))
 	r.Bytes = e.bytes(epochs[1:], int64(float64(reads*int64(later)/int64(len(epochs)))*mean))
-	r.Origin = newLeast(got.Stats.FetchedBytes, total+int64(later)*bound.OriginBytes)
+	r.Origin = newLeast(got.Stats.FetchedBytes, bound.FirstBytes+int64(later)*bound.OriginBytes)
 	return r, nil
 }
 
