@@ -246,7 +246,7 @@ func TestACarriedLog(t *testing.T) {
 }
 
 // TestJoinedRanksAreCarried: neither a rank that joins nor a second job takes the memory that the
-// log is carried with.
+// log is carried with. A job that reads the epochs of the last one again is carried through all.
 func TestJoinedRanksAreCarried(t *testing.T) {
 	n := start(t, 72*mib, func(c *daemon.Config) {
 		c.Disks, c.Layout, c.Staging = newDisks(t, 512*mib), tier.Carry, 8*mib
@@ -259,13 +259,13 @@ func TestJoinedRanksAreCarried(t *testing.T) {
 		ranks = append(ranks, reading{Attach: a, data: all, depth: 3})
 	}
 	before := -all.bytes / 2 // the first job's first epoch is written once in any case
-	for job := range 2 {
+	for job := range 3 {
 		for i := range ranks {
-			ranks[i].Order.Seed += int64(job)
+			ranks[i].Order.Seed += int64(job / 2)
 		}
 		n.together(ranks...)
 		s := n.quiet("d")
-		if got := s.Ssd.Written - before; got < 2*all.bytes*4/5 {
+		if got := s.Ssd.Written - before; got < all.bytes*4/3 {
 			t.Errorf("job %d: %d bytes were written, the dataset has %d: %v",
 				job, got, all.bytes, n.told("log-layout"))
 		}

@@ -80,6 +80,13 @@ func (f *following) course(epoch uint32) *course {
 	return nil
 }
 
+// takes tells whether a sample is on its way to an epoch before this one.
+func (f *following) takes(id sample.ID, epoch uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.courses, func(c *course) bool { return c.epoch < epoch && c.has(id) })
+}
+
 func (c *course) take(id sample.ID) bool {
 	bit := uint64(1) << (id % 64)
 	return c.carried[id/64].Or(bit)&bit == 0
@@ -90,6 +97,9 @@ func (c *course) has(id sample.ID) bool {
 }
 
 func (c *course) giveBack(id sample.ID) {
+	if c == nil {
+		return
+	}
 	c.carried[id/64].And(^(uint64(1) << (id % 64)))
 }
 
@@ -127,8 +137,7 @@ func (l *log) Follow(order uint64, epoch int, buckets []uint16) error {
 		if b := uint32(buckets[id]); b != tier.Uncarried {
 			c.last = max(c.last, b)
 		}
-		p, _ := l.index.get(id)
-		if p != 0 && l.targetOf(p) == (target{order, c.epoch, l.targetOf(p).bucket}) {
+		if t := l.liesFor(id); t.order == order && t.epoch == c.epoch && !f.takes(id, c.epoch) {
 			c.take(id)
 		}
 	}
@@ -250,6 +259,9 @@ func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course,
 	if !c.take(id) {
 		return target{}, nil, false
 	}
+	if was := l.liesFor(id); was.order == f.order && was.epoch > c.epoch {
+		f.course(was.epoch).giveBack(id) // an earlier run has carried it there
+	}
 	t = target{f.order, c.epoch, uint32(c.buckets[id])}
 	if t.bucket == tier.Uncarried || int64(t.bucket) <= c.begun.Load() {
 		t.bucket = lateBucket
@@ -259,12 +271,17 @@ func (l *log) wanted(epoch int32, id sample.ID, held bool) (t target, c *course,
 
 // moves tells whether a sample lies in a bucket of an order, whose slots are to fall free.
 func (l *log) moves(id sample.ID, order uint64) bool {
+	t := l.liesFor(id)
+	return t.order == order && t.bucket != lateBucket
+}
+
+// liesFor is what the slot of a sample was filled for; of one that is not held, nothing.
+func (l *log) liesFor(id sample.ID) target {
 	p, _ := l.index.get(id)
 	if p == 0 {
-		return false
+		return target{}
 	}
-	t := l.targetOf(p)
-	return t.order == order && t.bucket != lateBucket
+	return l.targetOf(p)
 }
 
 // endAll closes the open slots of some targets and has them synced soon.
