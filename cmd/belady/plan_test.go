@@ -48,16 +48,16 @@ dataset 10000×100KB: 10,000 samples, 1.0 GB; 4 epochs, 2 ranks, policy spread
 
     tier  samples   bytes   share  read in an epoch
      ram    4,657  466 MB  46.6 %            466 MB
-     ssd    2,816  282 MB  28.2 %            282 MB
-  origin    2,527  253 MB  25.3 %            253 MB
+     ssd    2,825  283 MB  28.2 %            283 MB
+  origin    2,518  252 MB  25.2 %            252 MB
 
 staging  57 MB of each node's memory
-origin   sends 1.0 GB in the first epoch, then 253 MB in each: 1.8 GB in all
+origin   sends 1.0 GB in the first epoch, then 252 MB in each: 1.8 GB in all
 uses     the node reads each sample 4 times in 4 epochs
 first    ≥ 50.00 s, bound by origin requests; stall ≥ 48.00 s (compute 2.00 s, ` +
-			`origin bytes 10.00 s, origin requests 50.00 s, ssd /nvme 0.70 s)
-epoch    ≥ 12.63 s, bound by origin requests; stall ≥ 10.63 s (compute 2.00 s, ` +
-			`origin bytes 2.53 s, origin requests 12.63 s, ssd /nvme 0.28 s)
+			`origin bytes 10.00 s, origin requests 50.00 s, ssd /nvme 0.71 s)
+epoch    ≥ 12.59 s, bound by origin requests; stall ≥ 10.59 s (compute 2.00 s, ` +
+			`origin bytes 2.52 s, origin requests 12.59 s, ssd /nvme 0.28 s)
 `},
 		{"--samples 10000 --size 100KB --ram 160MiB --world 4 --nodes 4 --epochs 10 --batch 50", `
 dataset 10000×100KB: 10,000 samples, 1.0 GB; 10 epochs, 4 ranks, 4 nodes, policy spread

@@ -69,6 +69,10 @@ func TestNotes(t *testing.T) {
 		{func(q *Question) { q.Epochs = 1000 }, "over 255 of 1000 epochs"},
 		{func(q *Question) { q.Nodes = 1; q.Policy = "lru" }, "these are bounds"},
 		{func(q *Question) { q.Rates = &perf.Profile{} }, "the network's time is not known"},
+		{func(q *Question) {
+			q.Rates = &perf.Profile{Origin: perf.Origin{Readers: perf.Curve{{At: 1, Rate: 1e8}}}}
+			q.Size = "20KB"
+		}, "may still be staged when"},
 	} {
 		q := question()
 		if r, err := q.Answer(t.Context(), io.Discard); err != nil ||

@@ -374,6 +374,10 @@ func (p *prospect) notes(r *Report, w *walk, rates *perf.Profile) {
 	note(rates.Origin.Stretched(size, alike), "the origin was measured with samples of %s, and these "+
 		"are of %s: the time of its bytes is an estimate, not a bound; 'belady bench tiers DATASET' "+
 		"measures it with these", bytesOf(rates.Origin.Size), bytesOf(size))
+	staged := min(r.Staging*int64(p.nodes), r.Origin.Later)
+	note(p.epochs > 1 && len(rates.Origin.Readers) > 0 && staged > r.Origin.Later/100,
+		"up to %s may still be staged when an epoch after the first begins: what bounds it is as much "+
+			"less then", bytesOf(staged))
 	slower := func(own, peers []bool) bool {
 		from, _ := rates.Fastest(size, readers, own, peers)
 		return from == perf.FromOrigin && len(rates.Origin.Readers) > 0
