@@ -328,9 +328,13 @@ func (d *Daemon) closeIdle(but *place, logged bool) bool {
 	return true
 }
 
+// memoryPatience is how long a job that joins waits for others to give memory back: they do once
+// what they have lent is released.
+const memoryPatience = 15 * time.Second
+
 // waitForMemory waits a while for slabs on their way out to be given back.
 func (d *Daemon) waitForMemory(ctx context.Context, bytes int64) {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(memoryPatience)
 	for d.pool.Left() < bytes && time.Now().Before(deadline) && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 	}
